@@ -1,0 +1,1 @@
+"""Benchmarks: a module per comparison or per figure of a paper, and the models held against."""

@@ -1,0 +1,122 @@
+"""Where the time of one event goes when one of our forests is fed dicts.
+
+The second half of a stream is measured, the first half warms the model up. Measured by itself:
+
+- the whole: `predict_one`, then `learn_one`, for each event;
+- turning the dict into a row, once to predict and once to learn;
+- the kernel: `advance` in batches of 500, where a call costs next to nothing a row.
+
+What remains of the whole is the price of single calls: two of them into compiled code, labels, and
+trees that are no longer in the cache. `advance` of one row is shown beside it for comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from streamforest.bench import models
+from streamforest.datasets import Stream
+from streamforest.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """CPU microseconds of one event, by part."""
+
+    stream: str
+    model: str
+    trees: int
+    events: int
+    whole_us: float
+    dict_us: float
+    kernel_us: float
+    advance_one_row_us: float
+
+    @property
+    def calls_us(self) -> float:
+        """What is neither dict nor kernel."""
+        return self.whole_us - self.dict_us - self.kernel_us
+
+    def as_json(self) -> dict[str, Any]:
+        """All parts."""
+        return asdict(self) | {"calls_us": self.calls_us}
+
+    def table(self) -> Table:
+        """The parts and their shares."""
+        table = Table(
+            title=f"{self.model}, {self.trees} trees, on {self.stream}: one event by dicts",
+            title_justify="left",
+            caption=f"advance of an array of one row: {self.advance_one_row_us:.2f} µs",
+            caption_justify="left",
+        )
+        table.add_column("part")
+        table.add_column("CPU µs", justify="right")
+        table.add_column("share", justify="right")
+        for part, value in (
+            ("dict to row, twice", self.dict_us),
+            ("two calls into compiled code", self.calls_us),
+            ("kernel: descend, vote, learn", self.kernel_us),
+            ("whole: predict_one, then learn_one", self.whole_us),
+        ):
+            table.add_row(part, f"{value:.2f}", f"{value / self.whole_us:.0%}")
+        return table
+
+
+def explain(stream: Stream, name: str, trees: int, seed: int = 0) -> Explanation:
+    """Measure the parts for one of our models."""
+    forest = models.get_spec(name).forest
+    if forest is None:
+        known = [other for other in models.names() if models.get_spec(other).ours]
+        raise ConfigError(f"model {name!r} is not ours; choose from: {', '.join(known)}")
+    if len(stream) < 2:
+        raise ConfigError(f"stream {stream.name!r} has {len(stream)} event; explain needs 2")
+    half = len(stream) // 2
+    X, y = stream.X, stream.y.tolist()
+    dicts = [x for x, _ in stream.dicts()]
+
+    def fresh() -> Any:
+        return models.our_forest(forest, models.Setting(stream, trees, seed))
+
+    def one_by_one(model: Any, start: int, end: int) -> None:
+        for x, label in zip(dicts[start:end], y[start:end]):
+            model.predict_one(x)
+            model.learn_one(x, label)
+
+    def dicts_to_rows(model: Any, start: int, end: int) -> None:
+        for x in dicts[start:end]:
+            model._one_row(x, learn=False)
+            model._one_row(x, learn=True)
+
+    def batches(model: Any, start: int, end: int, size: int = models.BATCH) -> None:
+        for i in range(start, end, size):
+            stop = min(i + size, end)
+            model.advance(X[i:stop], y[i:stop])
+
+    def single_rows(model: Any, start: int, end: int) -> None:
+        batches(model, start, end, size=1)
+
+    def cost(road: Callable[[Any, int, int], None], model: Any) -> float:
+        begun = time.process_time_ns()
+        road(model, half, len(stream))
+        return (time.process_time_ns() - begun) / 1e3 / (len(stream) - half)
+
+    by_dicts, by_rows, by_batches = fresh(), fresh(), fresh()
+    one_by_one(by_dicts, 0, half)
+    for model in (by_rows, by_batches):
+        batches(model, 0, half)
+    single_rows(fresh(), 0, 1)  # loads what only this road needs
+    return Explanation(
+        stream=stream.name,
+        model=name,
+        trees=trees,
+        events=len(stream) - half,
+        whole_us=cost(one_by_one, by_dicts),
+        dict_us=cost(dicts_to_rows, by_dicts),
+        kernel_us=cost(batches, by_batches),
+        advance_one_row_us=cost(single_rows, by_rows),
+    )

@@ -1,0 +1,142 @@
+"""The `streamforest` command: its root, and the one place where errors become exit codes.
+
+A subcommand's module is imported when that subcommand is called, not before: `--help` and
+`--version` answer at once because numba and River are never loaded for them. For the same reason
+the one-line help of each subcommand stands here.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import IO, Any
+
+import click
+
+from streamforest._version import __version__
+from streamforest.errors import (
+    ConfigError,
+    InputError,
+    StreamForestError,
+    StreamForestWarning,
+)
+
+SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "bench": ("streamforest.cli.bench:bench", "Measure the forests and draw the papers' figures."),
+    "run": ("streamforest.cli.run:run", "Run a pipeline file: predict, learn, snapshot, resume."),
+}
+"""Name -> ("module:attribute", one-line help)."""
+
+DEBUG_VARIABLE = "STREAMFOREST_DEBUG"
+
+
+class Failure(click.ClickException):
+    """A failed run on its way to the terminal: its text on stderr, exit code 1, no traceback."""
+
+    exit_code = 1
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message as click prints its own usage errors."""
+        click.echo(f"Error: {self.format_message()}", file=file, err=file is None)
+
+
+class Refusal(Failure):
+    """Something the caller must change first: a setting, an argument. Exit code 2."""
+
+    exit_code = 2
+
+
+class LazyGroup(click.Group):
+    """A group that knows its subcommands by name and imports one only to run it."""
+
+    def __init__(
+        self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(lazy or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order the help shows them."""
+        return sorted({*super().list_commands(ctx), *self.lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of one subcommand and return its command."""
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module}:{attribute} is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands from the table above, importing none of them."""
+        rows = [(name, self.lazy[name][1]) for name in self.list_commands(ctx) if name in self.lazy]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; whatever it raises leaves as one message and an exit code."""
+        try:
+            with _plain_warnings():
+                return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(130)
+        except (ConfigError, InputError) as error:
+            raise Refusal(str(error)) from error
+        except StreamForestError as error:
+            raise Failure(str(error)) from error
+        except BrokenPipeError:
+            raise  # a reader such as `head` left: click ends quietly
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename is not None else ""
+            raise Failure(f"{where}{error.strerror or error}") from error
+        except Exception as error:
+            if os.environ.get(DEBUG_VARIABLE):
+                raise
+            raise Failure(
+                f"internal error, {type(error).__name__}: {error} "
+                f"(a bug; set {DEBUG_VARIABLE}=1 to see where)"
+            ) from error
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """The package's own warnings once and on one line, without Python's file name and source."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StreamForestWarning)
+        usual = warnings.showwarning
+        shown: set[str] = set()
+
+        def show(
+            message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any
+        ) -> None:
+            if not issubclass(category, StreamForestWarning):
+                usual(message, category, *args, **kwargs)
+            elif str(message) not in shown:
+                shown.add(str(message))
+                click.echo(f"Warning: {message}", err=True)
+
+        warnings.showwarning = show
+        yield
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=SUBCOMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="streamforest")
+def root() -> None:
+    """Online random forests for labelled event streams that keep bringing new classes."""
+
+
+def main() -> None:
+    """The console script."""
+    root(prog_name="streamforest")

@@ -1,0 +1,24 @@
+"""`streamforest bench`: one subcommand a benchmark, each in a file of its own."""
+
+from __future__ import annotations
+
+import click
+
+from streamforest.cli import LazyGroup
+
+SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "forest": (
+        "streamforest.cli.bench_forest:forest",
+        "Our forests against River, CapyMOA and onelearn, on the same streams.",
+    ),
+    "denil": (
+        "streamforest.cli.bench_denil:denil",
+        "The figures of Denil et al. 2013: forest and trees, USPS, body parts, the fringe.",
+    ),
+}
+"""Name -> ("module:attribute", one-line help)."""
+
+
+@click.group(cls=LazyGroup, lazy=SUBCOMMANDS)
+def bench() -> None:
+    """Measure the forests and draw the papers' figures."""

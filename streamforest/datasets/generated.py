@@ -1,0 +1,135 @@
+"""Streams that need no data folder: generated ones and those that install with a package.
+
+scikit-learn and River are imported only when one of their streams is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.datasets.stream import Stream
+from streamforest.errors import DatasetError
+
+_WEIGHTS = np.array([0.30, 0.25, 0.20, 0.15, 0.10])
+_CENTRES = 0.94 * np.array([[0.0, 0.0], [1.6, 0.6], [-1.2, 1.5], [0.5, -1.9], [-1.6, -1.2]])
+_SPREADS = np.array([[1.0, 1.0], [0.8, 1.2], [1.2, 0.8], [1.3, 0.7], [0.7, 1.0]])
+
+
+def gaussians(n: int = 100_000, seed: int = 0) -> Stream:
+    """Five overlapping Gaussian classes in the plane, after Denil et al. 2013, Fig. 2.
+
+    The centres are scaled (.94) so that the best possible rule gets about two thirds of the rows
+    right, as in the paper. `bayes` says for each row whether that rule, which knows the
+    distribution exactly, gets it right: a forest is compared with it on the same rows.
+
+    >>> s = gaussians(1_000, seed=1)
+    >>> s.X.shape, s.classes, s.bayes_rate
+    ((1000, 2), [1, 4, 0, 3, 2], 0.661)
+    """
+    if n < 1:
+        raise DatasetError(f"gaussians: n is {n}; ask for at least 1 row")
+    rng = np.random.default_rng(seed)
+    y = rng.choice(len(_WEIGHTS), n, p=_WEIGHTS)
+    X = _CENTRES[y] + rng.normal(size=(n, 2)) * _SPREADS[y]
+    return Stream(
+        name="gaussians",
+        X=X,
+        y=y,
+        features=("x", "y"),
+        bayes=_gaussian_bayes_rule(X) == y,
+        seed=seed,
+    )
+
+
+def _gaussian_bayes_rule(X: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The class with the largest posterior under the mixture that made the rows."""
+    log_posterior = np.empty((len(X), len(_WEIGHTS)))
+    for k, (weight, centre, spread) in enumerate(zip(_WEIGHTS, _CENTRES, _SPREADS)):
+        standard = (X - centre) / spread
+        log_posterior[:, k] = (
+            np.log(weight) - np.log(spread).sum() - 0.5 * (standard**2).sum(axis=1)
+        )
+    best: NDArray[np.int64] = log_posterior.argmax(axis=1)
+    return best
+
+
+def digits(passes: int = 3, seed: int = 0) -> Stream:
+    """scikit-learn's 8×8 digits, `passes` times over, each pass shuffled anew.
+
+    >>> digits(passes=1).X.shape
+    (1797, 64)
+    """
+    if passes < 1:
+        raise DatasetError(f"digits: passes is {passes}; ask for at least 1")
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate([rng.permutation(len(bunch.target)) for _ in range(passes)])
+    return Stream(
+        name="digits",
+        X=np.ascontiguousarray(bunch.data[rows], dtype=np.float64),
+        y=bunch.target[rows].astype(np.int64),
+        features=tuple(bunch.feature_names),
+        seed=seed,
+    )
+
+
+def bundled(name: str, class_name: str) -> Stream:
+    """A recorded set that installs with River, by the name of its class there."""
+    from river import datasets
+
+    return _from_river(name, getattr(datasets, class_name)())
+
+
+def rbf(n: int = 20_000) -> Stream:
+    """River's random RBF generator: 50 features, 10 classes, 50 centroids."""
+    from river.datasets import synth
+
+    generator = synth.RandomRBF(
+        seed_model=42, seed_sample=42, n_classes=10, n_features=50, n_centroids=50
+    )
+    return _from_river("rbf", islice(generator, n), seed=42)
+
+
+def agrawal(n: int = 20_000) -> Stream:
+    """River's Agrawal generator: function 0 turns into function 3 at event 10,000, width 100."""
+    from river.datasets import synth
+
+    generator = synth.ConceptDriftStream(
+        stream=synth.Agrawal(classification_function=0, seed=42),
+        drift_stream=synth.Agrawal(classification_function=3, seed=42),
+        seed=42,
+        position=10_000,
+        width=100,
+    )
+    return _from_river("agrawal", islice(generator, n), seed=42, categorical=("car", "zipcode"))
+
+
+def _from_river(
+    name: str,
+    events: Iterable[tuple[dict[Any, Any], Any]],
+    seed: int | None = None,
+    categorical: tuple[str, ...] = (),
+) -> Stream:
+    """Collect River's (dict, label) pairs; columns in the order of their names as text."""
+    rows: list[list[float]] = []
+    labels: list[Any] = []
+    keys: list[Any] = []
+    for x, label in events:
+        keys = keys or sorted(x, key=str)
+        rows.append([float(x[key]) for key in keys])
+        labels.append(label)
+    return Stream(
+        name=name,
+        X=np.array(rows, dtype=np.float64),
+        y=np.array(labels),
+        features=tuple(str(key) for key in keys),
+        seed=seed,
+        categorical=categorical,
+    )

@@ -1,0 +1,51 @@
+"""Every error a user of the package can cause, under one root.
+
+Input errors are also `ValueError`s, so code that already catches those keeps working. The message
+always names the field, the value and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class StreamForestError(Exception):
+    """Root of all errors raised on purpose by this package."""
+
+
+class InputError(StreamForestError, ValueError):
+    """An event, a label or an argument that cannot be taken as it is. Nothing was learned from it."""
+
+
+class ParameterError(InputError):
+    """A constructor argument outside its range."""
+
+
+class FeatureError(InputError):
+    """A feature whose value or name cannot be used."""
+
+
+class LabelError(InputError):
+    """A label that cannot name a class."""
+
+
+class CapacityError(InputError):
+    """A stated bound (`max_classes`, `max_features`, …) would be exceeded."""
+
+
+class SnapshotError(StreamForestError, ValueError):
+    """A snapshot that cannot be written, read or trusted."""
+
+
+class ConfigError(StreamForestError, ValueError):
+    """A pipeline file, flag or environment variable that cannot be used."""
+
+
+class DatasetError(StreamForestError, ValueError):
+    """A recorded set that is not there or not in the expected form."""
+
+
+class StreamForestWarning(UserWarning):
+    """Root of the package's warnings."""
+
+
+class ConsistencyWarning(StreamForestWarning):
+    """Parameters under which the forest's theorem of consistency does not hold."""

@@ -1,0 +1,54 @@
+"""The edges of a batch: what is asked of its rows, and what their votes amount to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from streamforest.errors import FeatureError, InputError, LabelError
+
+PREDICT, LEARN, BOTH = 1, 2, 3
+
+
+def length(X: Any) -> int:
+    """The number of rows."""
+    try:
+        return len(X)
+    except TypeError:
+        raise FeatureError(
+            f"X is a {type(X).__name__}: pass a 2-D array, a DataFrame or a list of dicts"
+        ) from None
+
+
+def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:
+    """What to do with each row, as asked for or by its label."""
+    labelled = None not in labels
+    if op is None:
+        if labelled:
+            return np.full(len(labels), BOTH, np.uint8)
+        return np.array([PREDICT if y is None else BOTH for y in labels], np.uint8)
+    ops = np.asarray(op)
+    if ops.shape != (len(labels),) or not np.isin(ops, (PREDICT, LEARN, BOTH)).all():
+        raise InputError(
+            f"op must hold one of PREDICT ({PREDICT}), LEARN ({LEARN}), BOTH ({BOTH}) per row"
+        )
+    for r in () if labelled else np.flatnonzero(ops & LEARN):
+        if labels[r] is None:
+            raise LabelError(f"row {r}: op asks to learn it, but its label is None")
+    return ops.astype(np.uint8)
+
+
+def posteriors(
+    scores: NDArray[Any], op: NDArray[np.uint8], known: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Scores as probabilities; where no tree has an answer, every class known as of that row alike."""
+    total = scores.sum(axis=1)
+    silent = total == 0
+    P = scores / np.where(silent, 1, total)[:, None]
+    if silent.any():
+        for r in np.flatnonzero(silent & (known > 0)):
+            P[r, : known[r]] = 1.0 / known[r]
+    P[(op & PREDICT) == 0] = np.nan
+    return P

@@ -1,0 +1,312 @@
+"""Feature dicts, frames and arrays as rows of float64.
+
+Each feature name owns a column from the event that brings it first; names that come together get
+their columns sorted by (type name, value), so that the order of a dict never matters. NaN in a row
+means: this event lacks the feature.
+
+What a value may be:
+- numbers of any kind, bools included: as float64;
+- `None`, or a key that is absent: missing;
+- NaN and infinities: refused when learning, since they are nearly always a fault upstream, or taken as
+  missing with `nonfinite="missing"`. Where an event is only predicted they count as missing: no harm is
+  done, and River's own scalers give NaN for features they have not met;
+- strings: categories without order. A column whose first value is a string holds categories: each
+  distinct value gets a code, and trees split such a column by "is it this value?". A string in a
+  column of numbers is refused; a number in a column of categories is a category of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.errors import CapacityError, FeatureError
+
+Name = str | int | bool | float
+UNKNOWN, NUMBER, CATEGORY = range(3)
+UNSEEN = -1.0  # code of a category that no learned event had: equal to none
+
+
+class FeatureTable:
+    """The columns of a model: names, kinds and categories.
+
+    >>> table = FeatureTable(max_features=8, max_categories=8, nonfinite="error")
+    >>> table.rows([{"b": 1, "a": "red"}, {"a": "blue", "c": True}], [True, True])[0]
+    array([[ 0.,  1., nan],
+           [ 1., nan,  1.]])
+    >>> table.names
+    ['a', 'b', 'c']
+    """
+
+    def __init__(self, max_features: int, max_categories: int, nonfinite: str) -> None:
+        self.max_features = max_features
+        self.max_categories = max_categories
+        self.nonfinite = nonfinite
+        self.names: list[Name] = []
+        self.kinds: list[int] = []
+        self.categories: list[dict[Any, int]] = []
+        self._index: dict[Name, int] = {}
+        self._prepare()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def _prepare(self) -> None:
+        """The fast path: every column a number, all of them there."""
+        n = len(self.names)
+        plain = n > 0 and all(kind == NUMBER for kind in self.kinds)
+        self._fast = itemgetter(*self.names) if plain else None
+        self._pack = Struct(f"{n}d").pack_into
+        self.categorical = np.array([kind == CATEGORY for kind in self.kinds], np.uint8)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_fast", "_pack", "categorical"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    # ---- one event
+
+    def pack(self, x: Mapping[Any, Any], into: bytearray, at: int) -> bool:
+        """Write an event to its row if it is plain: all columns present, all of them finite numbers."""
+        fast = self._fast
+        if fast is None or len(x) != len(self.names):
+            return False
+        try:
+            values = fast(x)
+            if len(self.names) == 1:
+                values = (values,)
+            if not math.isfinite(sum(values)):
+                return False
+            self._pack(into, at, *values)
+        except (KeyError, TypeError, StructError, OverflowError, ValueError):
+            return False
+        return True
+
+    def row(self, x: Mapping[Any, Any], learn: bool) -> NDArray[np.float64]:
+        """The row of any event; with `learn`, names and categories it brings enter the table."""
+        try:
+            items = x.items()
+        except AttributeError:
+            raise FeatureError(
+                f"an event must be a dict of features, got {type(x).__name__}: {_short(x)}"
+            ) from None
+        if learn:
+            self.add_names(name for name in x if name not in self._index)
+        out = np.full(len(self.names), np.nan)
+        for name, value in items:
+            j = self._index.get(name)
+            if j is not None:
+                out[j] = self._value(j, value, learn)
+            elif value is not None and not isinstance(value, str):
+                self._number(
+                    name, value, learn
+                )  # unknown to the model, but not let through unchecked
+        return out
+
+    def add_names(self, names: Iterable[Any]) -> None:
+        """New columns, sorted by (type name, value)."""
+        new = [plain_name(name) for name in names]
+        if not new:
+            return
+        new.sort(key=lambda name: (type(name).__name__, name))
+        if len(self.names) + len(new) > self.max_features:
+            over = new[max(0, self.max_features - len(self.names))]
+            raise CapacityError(
+                f"feature {over!r} would be number {self.max_features + 1}, over "
+                f"max_features={self.max_features}: raise max_features or drop such features"
+            )
+        for name in new:
+            self._index[name] = len(self.names)
+            self.names.append(name)
+            self.kinds.append(UNKNOWN)
+            self.categories.append({})
+        self._prepare()
+
+    def _value(self, j: int, value: Any, learn: bool) -> float:
+        if value is None:
+            return math.nan
+        kind = self.kinds[j]
+        is_text = isinstance(value, str)
+        if kind == NUMBER and is_text:
+            raise FeatureError(
+                f"feature {self.names[j]!r} holds numbers, got the string {_short(value)}: "
+                "convert it, or give categories a name of their own"
+            )
+        if kind == CATEGORY or is_text:
+            return self._category(j, str(value) if is_text else value, learn)
+        number = self._number(self.names[j], value, learn)
+        if learn and kind == UNKNOWN and number == number:
+            self.kinds[j] = NUMBER
+            self._prepare()
+        return number
+
+    def _number(self, name: Any, value: Any, learn: bool) -> float:
+        try:
+            if isinstance(value, (bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
+                raise TypeError
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise FeatureError(
+                f"feature {name!r} has the value {_short(value)} ({type(value).__name__}): "
+                "use a number, a string (category) or None (missing)"
+            ) from None
+        if math.isfinite(number):
+            return number
+        if self.nonfinite == "missing" or not learn:
+            return math.nan
+        raise FeatureError(
+            f"feature {name!r} is {number}: send None or leave it out if it is missing, "
+            'or set nonfinite="missing"'
+        )
+
+    def _category(self, j: int, value: Any, learn: bool) -> float:
+        if not isinstance(value, str):
+            value = self._number(self.names[j], value, learn)
+            if value != value:
+                return math.nan
+        codes = self.categories[j]
+        code = codes.get(value)
+        if code is not None:
+            return float(code)
+        if not learn:
+            return UNSEEN
+        if len(codes) >= self.max_categories:
+            raise CapacityError(
+                f"feature {self.names[j]!r} has over max_categories={self.max_categories} values, "
+                f"the next being {_short(value)}: raise max_categories or group the values"
+            )
+        if self.kinds[j] == UNKNOWN:
+            self.kinds[j] = CATEGORY
+            self._prepare()
+        codes[value] = len(codes)
+        return float(len(codes) - 1)
+
+    # ---- batches
+
+    def rows(
+        self, events: Sequence[Mapping[Any, Any]], learns: Sequence[bool]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Rows of a batch of dicts, and the number of columns as of each row."""
+        width = max(1, len(self.names))
+        out = bytearray(8 * width * len(events))
+        slow: dict[int, NDArray[np.float64]] = {}
+        known = np.empty(len(events), np.int64)
+        for r, (x, learn) in enumerate(zip(events, learns)):
+            if len(self.names) != width or not self.pack(x, out, 8 * width * r):
+                try:
+                    slow[r] = self.row(x, learn)
+                except FeatureError as error:
+                    raise FeatureError(f"row {r}: {error}") from None
+                except CapacityError as error:
+                    raise CapacityError(f"row {r}: {error}") from None
+            known[r] = len(self.names)
+        packed = np.frombuffer(out, np.float64).reshape(len(events), width)
+        if not slow:
+            return packed, known
+        full = np.full((len(events), max(1, len(self.names))), np.nan)
+        full[:, :width] = packed
+        for r, row in slow.items():
+            full[r, : len(row)] = row
+            full[r, len(row) :] = np.nan
+        return full, known
+
+    def matrix(
+        self, X: NDArray[Any], names: Sequence[Any], learns: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Rows of a batch of numbers whose columns have these names."""
+        if learns.any():
+            self.add_names(name for name in names if name not in self._index)
+            for name in names:
+                j = self._index[name]
+                if self.kinds[j] == UNKNOWN and len(X):
+                    self.kinds[j] = NUMBER
+            self._prepare()
+        at = [self._index.get(name, -1) for name in names]
+        finite = np.isfinite(X)
+        if not finite.all():
+            for r, c in np.argwhere(~finite & learns[:, None])[:1].tolist():
+                try:
+                    self._number(names[c], X[r, c], learn=True)
+                except FeatureError as error:
+                    raise FeatureError(f"row {r}: {error}") from None
+            X = np.where(finite, X, np.nan)
+        known = np.full(len(X), len(self.names), np.int64)
+        if at == list(range(len(self.names))):
+            return np.ascontiguousarray(X, np.float64), known
+        out = np.full((len(X), max(1, len(self.names))), np.nan)
+        for c, j in enumerate(at):
+            if j >= 0:
+                out[:, j] = X[:, c]
+        return out, known
+
+    def holds_categories(self, names: Iterable[Any]) -> bool:
+        """Whether any of these columns holds categories, so that numbers need a look each."""
+        return any(
+            self.kinds[j] == CATEGORY
+            for j in (self._index.get(name) for name in names)
+            if j is not None
+        )
+
+    # ---- taking back, saving
+
+    def mark(self) -> tuple[int, list[int], list[int]]:
+        """Where the table stands, for `rollback`."""
+        return len(self.names), list(self.kinds), [len(codes) for codes in self.categories]
+
+    def rollback(self, mark: tuple[int, list[int], list[int]]) -> None:
+        """Forget all that came since `mark`: an input was refused as a whole."""
+        n, kinds, sizes = mark
+        for name in self.names[n:]:
+            del self._index[name]
+        del self.names[n:], self.categories[n:]
+        self.kinds = kinds
+        for codes, size in zip(self.categories, sizes):
+            while len(codes) > size:
+                codes.popitem()
+        self._prepare()
+
+    def restore(self, names: Sequence[Any], kinds: Sequence[int], values: Sequence[Any]) -> None:
+        """Fill an empty table with the columns of a snapshot, in their order."""
+        for name, kind, categories in zip(names, kinds, values, strict=True):
+            if plain_name(name) in self._index:
+                raise FeatureError(f"feature {name!r} is listed twice")
+            if kind not in (UNKNOWN, NUMBER, CATEGORY) or (categories and kind != CATEGORY):
+                raise FeatureError(f"feature {name!r} has the kind {kind!r}")
+            codes = {value: code for code, value in enumerate(categories)}
+            if len(codes) != len(categories) or len(codes) > self.max_categories:
+                raise FeatureError(f"feature {name!r} has a damaged list of categories")
+            self._index[name] = len(self.names)
+            self.names.append(name)
+            self.kinds.append(kind)
+            self.categories.append(codes)
+        if len(self.names) > self.max_features:
+            raise CapacityError(f"{len(self.names)} features, over max_features")
+        self._prepare()
+
+
+def plain_name(name: Any) -> Name:
+    """A feature's name as a plain value that can be sorted and saved."""
+    if isinstance(name, np.generic):
+        name = name.item()
+    if isinstance(name, (str, int)) or (isinstance(name, float) and math.isfinite(name)):
+        return name
+    raise FeatureError(
+        f"feature name {_short(name)} ({type(name).__name__}) cannot be kept: use a str or a number"
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

@@ -1,0 +1,150 @@
+"""Labels as they come, as class indices in the order first seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.errors import CapacityError, LabelError
+
+Label = str | int | bool | float
+
+
+class LabelTable:
+    """The classes of a model.
+
+    Labels that Python calls equal (1, True, 1.0) are one class and keep the type first seen; the same
+    class under another type is refused, since one of the two is surely a mistake in the source. NumPy
+    scalars count as the Python values they hold.
+
+    >>> table = LabelTable(max_classes=3)
+    >>> table.learn("cat"), table.learn(7), table.learn("cat"), table.learn("7")
+    (0, 1, 0, 2)
+    >>> table.labels
+    ['cat', 7, '7']
+    """
+
+    def __init__(self, max_classes: int) -> None:
+        self.max_classes = max_classes
+        self.labels: list[Label] = []
+        self._index: dict[Label, int] = {}
+        self._types: set[type] = set()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def find(self, y: Any) -> int:
+        """The index of a class, or -1 if it has not been seen. Refuses what cannot be a label."""
+        try:
+            k = self._index.get(y)
+        except TypeError:
+            raise LabelError(_refusal(y)) from None
+        if k is not None and type(self.labels[k]) is type(y):
+            return k
+        y = plain_label(y)
+        k = self._index.get(y)
+        if k is None:
+            return -1
+        if type(self.labels[k]) is not type(y):
+            known = self.labels[k]
+            raise LabelError(
+                f"label {y!r} ({type(y).__name__}) equals the known class {known!r} "
+                f"({type(known).__name__}): send one class with one type"
+            )
+        return k
+
+    def learn(self, y: Any) -> int:
+        """The index of a class, made if it is new."""
+        k = self.find(y)
+        if k >= 0:
+            return k
+        if len(self.labels) >= self.max_classes:
+            raise CapacityError(
+                f"label {plain_label(y)!r} would be class number {len(self.labels) + 1}, over "
+                f"max_classes={self.max_classes}: raise max_classes or filter such labels"
+            )
+        y = plain_label(y)
+        self._index[y] = len(self.labels)
+        self.labels.append(y)
+        self._types.add(type(y))
+        return len(self.labels) - 1
+
+    def find_all(self, labels: list[Any]) -> list[int] | None:
+        """The indices of a batch at once, if all are known classes and types leave no doubt."""
+        if len(self._types) != 1 or set(map(type, labels)) != self._types:
+            return None
+        found = list(map(self._index.get, labels))
+        return None if None in found else found  # type: ignore[return-value]
+
+    def truncate(self, n: int) -> None:
+        """Forget all classes but the first `n`: an input was refused as a whole."""
+        for y in self.labels[n:]:
+            del self._index[y]
+        del self.labels[n:]
+        self._types = set(map(type, self.labels))
+
+    def restore(self, labels: Sequence[Any]) -> None:
+        """Fill an empty table with the labels of a snapshot."""
+        for y in labels:
+            if self.learn(y) != len(self.labels) - 1:
+                raise LabelError(f"label {y!r} is listed twice")
+
+
+def plain_label(y: Any) -> Label:
+    """The Python value of a label, or a `LabelError` that says what is wrong with it."""
+    if isinstance(y, np.generic):
+        y = y.item()
+    if type(y) in (str, int, bool):
+        return y  # type: ignore[no-any-return]
+    if isinstance(y, str):
+        return str.__str__(y)
+    if isinstance(y, int):
+        return int(y)
+    if isinstance(y, float) and math.isfinite(y):
+        return float(y)
+    raise LabelError(_refusal(y))
+
+
+def _refusal(y: Any) -> str:
+    if y is None:
+        return "label None cannot be learned: leave such events out, or pass None to advance() only"
+    return f"label {y!r} ({type(y).__name__}) cannot name a class: use a str, int, bool or finite float"
+
+
+def as_list(y: Any, n: int) -> list[Any]:
+    """Labels of a batch as Python values; arrays and Series included."""
+    values = y.tolist() if isinstance(y, np.ndarray) or hasattr(y, "tolist") else list(y)
+    if not isinstance(values, list) or len(values) != n:
+        size = len(values) if isinstance(values, list) else "no"
+        raise LabelError(f"y has {size} labels for {n} rows of X: pass one label (or None) per row")
+    return values
+
+
+def index_labels(
+    table: LabelTable, y: list[Any], learns: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Class index of each row that learns (else -1), and the classes known before each row.
+
+    New classes enter the table; the caller takes them back if anything in the batch is refused.
+    """
+    found = table.find_all(y) if learns.all() else None
+    if found is not None:
+        return np.array(found, np.int64), np.full(len(y), len(table.labels), np.int64)
+    index = np.full(len(y), -1, np.int64)
+    known = np.empty(len(y), np.int64)
+    find = table.find
+    for r, (label, learn) in enumerate(zip(y, learns.tolist())):
+        known[r] = len(table.labels)
+        if learn:
+            try:
+                k = find(label)
+                index[r] = k if k >= 0 else table.learn(label)
+            except LabelError as error:
+                raise LabelError(f"row {r}: {error}") from None
+            except CapacityError as error:
+                raise CapacityError(f"row {r}: {error}") from None
+    return index, known

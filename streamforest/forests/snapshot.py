@@ -1,0 +1,242 @@
+"""Snapshots: one `.safetensors` file per model, pipeline or group of models.
+
+The file is canonical: no clock, no host, no run-time setting, mappings in a fixed order, arrays without
+slack. Two models that will answer alike for ever write the same bytes. All metadata is one JSON string
+under one key, since the format keeps no order among several. When and where it was written, and with
+which packages, stands in a `.json` sidecar that may be lost.
+
+Nothing here unpickles: a file is numbers and JSON, and both are checked before a model is made of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import socket
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+from numpy.typing import NDArray
+from river import compose
+from safetensors.numpy import save as to_bytes
+
+from streamforest._version import __version__
+from streamforest.errors import SnapshotError
+from streamforest.forests import state, transformers
+from streamforest.forests.base import Forest
+from streamforest.forests.consistent import ConsistentForestClassifier
+from streamforest.forests.online import OnlineForestClassifier
+
+FORMAT = 1
+_KEY = "streamforest"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_KINDS: dict[str, type[Forest]] = {
+    kind.__name__: kind for kind in (ConsistentForestClassifier, OnlineForestClassifier)
+}
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U64": np.uint64,
+    "U8": np.uint8,
+}
+
+Model = Forest | compose.Pipeline
+
+
+def save(model: Model, path: str | os.PathLike[str]) -> None:
+    """Write a forest, or a River pipeline that ends in one, to `path`."""
+    write(path, {"main": model})
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The forest or pipeline that `save` wrote: it goes on bit for bit as if never saved."""
+    models, _ = read(path)
+    if list(models) != ["main"]:
+        raise SnapshotError(f"{path} holds the models {sorted(models)}: read it with snapshot.read")
+    return models["main"]
+
+
+def write(
+    path: str | os.PathLike[str],
+    models: Mapping[str, Model],
+    runtime: Mapping[str, Any] | None = None,
+) -> None:
+    """Write several models and the runtime's own JSON-able state as one file, atomically."""
+    path = Path(path)
+    data = encode(models, runtime)
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync_folder(path.parent)
+        Path(f"{path}.json").write_text(json.dumps(_provenance(), indent=1) + "\n", "utf-8")
+    except OSError as error:
+        raise SnapshotError(f"cannot write the snapshot {path}: {error.strerror}") from error
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The models of a file by name, and the runtime's state."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SnapshotError(f"cannot read the snapshot {path}: {error.strerror}") from error
+    try:
+        return decode(data)
+    except SnapshotError as error:
+        raise SnapshotError(f"{path}: {error}") from error
+
+
+def encode(models: Mapping[str, Model], runtime: Mapping[str, Any] | None = None) -> bytes:
+    """The canonical bytes of a snapshot."""
+    tensors: dict[str, NDArray[Any]] = {}
+    described: dict[str, dict[str, Any]] = {}
+    for name in sorted(models):
+        if not _NAME.fullmatch(name):
+            raise SnapshotError(f"model name {name!r}: use letters, digits, '_', '.', '-'")
+        steps, is_pipeline = _steps(models[name])
+        described[name] = {"pipeline": is_pipeline, "steps": []}
+        for number, (step_name, step) in enumerate(steps):
+            if isinstance(step, Forest):
+                meta, arrays = state.dump(step)
+                for field, array in arrays.items():
+                    tensors[f"models/{name}/{number}/{field}"] = np.ascontiguousarray(array)
+            else:
+                meta = transformers.dump(step)
+            described[name]["steps"].append({"name": step_name, **meta})
+    content = {"format": FORMAT, "models": described, "runtime": dict(runtime or {})}
+    try:
+        content["sha256"] = _digest(content, tensors)
+        text = _canonical(content)
+    except (TypeError, ValueError) as error:
+        raise SnapshotError(f"the runtime's state is not plain JSON: {error}") from error
+    return to_bytes(tensors, {_KEY: text})
+
+
+def decode(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The models and the runtime's state in the bytes of a snapshot, checked throughout."""
+    tensors, content = _parse(data)
+    if not isinstance(content, dict):
+        raise SnapshotError("the snapshot is damaged: its metadata is no object")
+    if content.get("format") != FORMAT:
+        raise SnapshotError(
+            f"snapshot format {content.get('format')!r} is not the one this version reads ({FORMAT})"
+            ": use the version of streamforest that wrote it"
+        )
+    digest = content.pop("sha256", None)
+    if digest != _digest(content, tensors):
+        raise SnapshotError("the snapshot is damaged: its checksum does not fit its content")
+    try:
+        models = {
+            name: _model(name, described, tensors) for name, described in content["models"].items()
+        }
+        runtime = content["runtime"]
+    except SnapshotError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SnapshotError(f"the snapshot is damaged: {type(error).__name__}: {error}") from error
+    if tensors or not isinstance(runtime, dict):
+        raise SnapshotError("the snapshot is damaged: it holds arrays of no model")
+    return models, runtime
+
+
+def _steps(model: Model) -> tuple[list[tuple[str, Any]], bool]:
+    # River lets a pipeline pass for its last step in isinstance(): the order of questions matters
+    if isinstance(model, compose.Pipeline):
+        steps = [(str(name), step) for name, step in model.steps.items()]
+        if steps and isinstance(steps[-1][1], Forest):
+            return steps, True
+    elif isinstance(model, Forest):
+        return [("forest", model)], False
+    raise SnapshotError(
+        f"cannot save a {type(model).__name__}: only this package's forests, and River pipelines "
+        "with one of them at the end, have a snapshot"
+    )
+
+
+def _model(name: str, described: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Any:
+    steps = []
+    for number, meta in enumerate(described["steps"]):
+        prefix = f"models/{name}/{number}/"
+        arrays = {k[len(prefix) :]: tensors.pop(k) for k in list(tensors) if k.startswith(prefix)}
+        if meta["class"] in _KINDS:
+            step = state.restore(_KINDS[meta["class"]], meta, arrays)
+        else:
+            step = transformers.restore(meta)
+        steps.append((str(meta["name"]), step))
+    if not steps or not isinstance(steps[-1][1], Forest):
+        raise SnapshotError("the snapshot is damaged: a model does not end in a forest")
+    if described["pipeline"] is not True:
+        if len(steps) != 1:
+            raise SnapshotError("the snapshot is damaged: a forest with several steps")
+        return steps[0][1]
+    if len({step_name for step_name, _ in steps}) != len(steps):
+        raise SnapshotError("the snapshot is damaged: two steps of one name")
+    return compose.Pipeline(*steps)
+
+
+def _parse(data: bytes) -> tuple[dict[str, NDArray[Any]], Any]:
+    """Tensors and metadata of a safetensors file; the library checks offsets and lengths."""
+    try:
+        tensors = {}
+        for name, tensor in safetensors.deserialize(data):  # type: ignore[no-untyped-call]
+            array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
+            tensors[name] = array.reshape(tensor["shape"]).copy()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        return tensors, json.loads(header["__metadata__"][_KEY])
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise SnapshotError(
+            f"not a snapshot, or a damaged one: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _canonical(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(content: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over the metadata and every array with its name, type and shape."""
+    digest = hashlib.sha256(_canonical(content).encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _provenance() -> dict[str, Any]:
+    """When, where and with what: the bits of a replay are promised for these versions only."""
+    versions = {"streamforest": __version__, "python": platform.python_version()}
+    for package in ("numpy", "numba", "llvmlite", "river", "safetensors"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "unknown"
+    return {
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "host": socket.gethostname(),
+        "machine": platform.machine(),
+        "versions": versions,
+    }

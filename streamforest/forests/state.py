@@ -1,0 +1,82 @@
+"""A forest's state as plain data: what a snapshot holds, and the checks before it is believed.
+
+`dump` gives JSON-able metadata and arrays; `restore` takes them back and refuses anything that could
+not have come from a forest. What the arrays mean is the forest's own affair (`_dump`, `_restore`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from streamforest.forests.base import Forest
+
+Arrays = dict[str, NDArray[Any]]
+RUNTIME_SETTINGS = ("n_jobs",)  # not part of the model
+LARGEST = 1 << 53  # counts beyond this do not come from a stream
+
+
+def demand(condition: Any, what: str) -> None:
+    """Refuse a snapshot unless `condition` holds everywhere."""
+    if not np.all(condition):
+        raise SnapshotError(f"the snapshot is damaged: {what}")
+
+
+def dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
+    """Metadata and arrays of a forest."""
+    features = forest._features
+    params = forest._get_params()
+    meta = {
+        "class": type(forest).__name__,
+        "params": {name: params[name] for name in params if name not in RUNTIME_SETTINGS},
+        "learned": forest._n_learned,
+        "labels": forest._labels.labels,
+        "features": {
+            "names": features.names,
+            "kinds": features.kinds,
+            "categories": [list(codes) for codes in features.categories],
+        },
+    }
+    return meta, forest._dump()
+
+
+def restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
+    """The forest that `dump` described."""
+    try:
+        return _restore(kind, meta, dict(arrays))
+    except SnapshotError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise SnapshotError(f"the snapshot is damaged: {type(error).__name__}: {error}") from error
+
+
+def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
+    params = meta["params"]
+    demand(isinstance(params, dict) and not set(params) & set(RUNTIME_SETTINGS), "params")
+    # before anything is made of it: a forest of as many trees as the file has seeds
+    demand("tree.seed" in arrays and len(arrays["tree.seed"]) == params["n_trees"], "n_trees")
+    forest = kind(**params)
+    learned = meta["learned"]
+    demand(type(learned) is int and 0 <= learned < LARGEST, "learned")
+    forest._n_learned = learned
+    forest._labels.restore(meta["labels"])
+    features = meta["features"]
+    forest._features.restore(features["names"], features["kinds"], features["categories"])
+
+    def take(name: str, dtype: Any, size: int | None = None) -> NDArray[Any]:
+        array = arrays.pop(name, None)
+        demand(array is not None, f"{name} is missing")
+        assert array is not None
+        fits = array.dtype == np.dtype(dtype) and array.ndim == 1 and size in (None, len(array))
+        demand(fits, f"{name} is {array.dtype}{list(array.shape)}, not {np.dtype(dtype)}[{size}]")
+        return array
+
+    forest._restore(take)
+    demand(not arrays, f"unknown arrays {sorted(arrays)}")
+    forest._scratch()
+    return forest

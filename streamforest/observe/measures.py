@@ -1,0 +1,52 @@
+"""All that is measured of one model in one run, behind one `update`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from streamforest.observe.latency import LatencyHistogram
+from streamforest.observe.prequential import Recent, Totals
+
+
+class ModelMeasures:
+    """Totals (for the snapshot), and recent accuracy, latency and pace (for the sidecar).
+
+    >>> m = ModelMeasures()
+    >>> m.update(["a", "b"], [None, "a"], seconds=0.001)
+    >>> m.totals.accuracy, m.recent.accuracy, round(m.per_batch.quantile(0.5), 3)
+    (0.0, 0.0, 0.001)
+    """
+
+    __slots__ = ("per_batch", "per_event", "recent", "totals")
+
+    def __init__(self, totals: Totals | None = None) -> None:
+        self.totals = totals or Totals()
+        self.recent = Recent()
+        self.per_batch = LatencyHistogram()
+        self.per_event = LatencyHistogram()
+
+    def update(
+        self, truth: Sequence[Hashable], predicted: Sequence[Hashable], seconds: float
+    ) -> None:
+        """Count one batch that took the model `seconds`, predicting and learning."""
+        self.totals.update(truth, predicted)
+        self.recent.update(truth, predicted)
+        if truth:
+            self.per_batch.add(seconds)
+            self.per_event.add(seconds / len(truth), weight=len(truth))
+
+    def passing_state(self) -> dict[str, Any]:
+        """What may be lost: everything but the totals."""
+        return {
+            "recent": self.recent.state(),
+            "per_batch": self.per_batch.state(),
+            "per_event": self.per_event.state(),
+        }
+
+    def restore_passing(self, state: Any) -> None:
+        """Take up what `passing_state()` gave; on anything malformed change nothing and raise."""
+        recent = Recent.from_state(state["recent"])
+        per_batch = LatencyHistogram.from_state(state["per_batch"])
+        per_event = LatencyHistogram.from_state(state["per_event"])
+        self.recent, self.per_batch, self.per_event = recent, per_batch, per_event

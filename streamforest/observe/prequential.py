@@ -1,0 +1,223 @@
+"""Prequential measures: each event is judged by the prediction made before it was learned.
+
+Two kinds, kept apart because they live in different places. `Totals` are sums over the whole
+stream; they are a function of the events alone, so they are stored in the snapshot and come out the
+same however often a run was stopped or killed. `Recent` is what a person looks at while it runs
+(the last events, the curve so far); it goes into the sidecar and may be lost.
+
+Everything is bounded: a table row per class up to `max_classes`, a window, a curve of 64 points.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+AGE_LIMITS = (10, 50, 200)
+"""A class is judged apart over its first 10 events, up to its 50th, up to its 200th, and after."""
+
+MAX_CLASSES = 100_000
+WINDOW = 500
+CURVE_POINTS = 64
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Events of one class age: how many there were and how many were predicted correctly."""
+
+    name: str
+    events: int
+    correct: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share predicted correctly; None where there was no event."""
+        return self.correct / self.events if self.events else None
+
+
+class Totals:
+    """Sums over all events: accuracy, Cohen's kappa, accuracy by class age.
+
+    The age of an event is the number of events of its class up to and including it: age 1 is the
+    event that brings the class, which no model can predict.
+
+    >>> t = Totals()
+    >>> t.update(["a", "a", "b", "b", None], [None, "a", "a", "b", "a"])
+    >>> t.events, t.labelled, t.correct, t.accuracy
+    (5, 4, 2, 0.5)
+    >>> t.ages()[0]
+    Bucket(name='1–10', events=4, correct=2)
+    """
+
+    __slots__ = ("_ages", "_table", "correct", "events", "labelled", "max_classes", "untracked")
+
+    def __init__(self, max_classes: int = MAX_CLASSES) -> None:
+        self.events = 0
+        self.labelled = 0
+        self.correct = 0
+        self.untracked = 0
+        self.max_classes = max_classes
+        # label -> [times it was the truth, times it was predicted for a labelled event]
+        self._table: dict[Hashable, list[int]] = {}
+        self._ages = [[0, 0] for _ in range(len(AGE_LIMITS) + 1)]
+
+    def update(self, truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> None:
+        """Count a batch, in order. A truth of None is an unlabelled event, a prediction of None a
+        model that knew no class yet.
+        """
+        table, ages = self._table, self._ages
+        first, second, third = AGE_LIMITS
+        for label, guess in zip(truth, predicted, strict=True):
+            self.events += 1
+            if label is None:
+                continue
+            self.labelled += 1
+            hit = bool(label == guess)
+            self.correct += hit
+            row = table.get(label)
+            if row is None:
+                if len(table) >= self.max_classes:
+                    self.untracked += 1
+                    continue
+                row = table[label] = [0, 0]
+            row[0] += 1
+            guessed = table.get(guess)
+            if guessed is not None:
+                guessed[1] += 1
+            age = row[0]
+            bucket = ages[0 if age <= first else 1 if age <= second else 2 if age <= third else 3]
+            bucket[0] += 1
+            bucket[1] += hit
+
+    @property
+    def classes(self) -> int:
+        """Number of classes seen (at most `max_classes`)."""
+        return len(self._table)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of labelled events predicted correctly; None before the first."""
+        return self.correct / self.labelled if self.labelled else None
+
+    @property
+    def kappa(self) -> float | None:
+        """Accuracy beyond what guessing with the same class shares would reach (1 is perfect).
+
+        >>> t = Totals()
+        >>> t.update([0, 0, 0, 1], [0, 0, 0, 0])
+        >>> t.accuracy, t.kappa
+        (0.75, 0.0)
+        """
+        if not self.labelled:
+            return None
+        chance = sum(seen * guessed for seen, guessed in self._table.values()) / self.labelled**2
+        return (self.correct / self.labelled - chance) / (1 - chance) if chance < 1 else 0.0
+
+    def ages(self) -> list[Bucket]:
+        """Accuracy by class age, youngest first."""
+        low = 1
+        buckets = []
+        for limit, (events, correct) in zip((*AGE_LIMITS, None), self._ages, strict=True):
+            name = f"{low}–{limit}" if limit is not None else f"{low}+"
+            buckets.append(Bucket(name, events, correct))
+            low = (limit or 0) + 1
+        return buckets
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a snapshot; classes in the order first seen."""
+        return {
+            "events": self.events,
+            "labelled": self.labelled,
+            "correct": self.correct,
+            "untracked": self.untracked,
+            "classes": [[label, *row] for label, row in self._table.items()],
+            "ages": [list(bucket) for bucket in self._ages],
+        }
+
+    @classmethod
+    def from_state(cls, state: Any, max_classes: int = MAX_CLASSES) -> Totals:
+        """The sums that `state()` described; ValueError, TypeError or KeyError if it is none."""
+        totals = cls(max_classes)
+        totals.events, totals.labelled = int(state["events"]), int(state["labelled"])
+        totals.correct, totals.untracked = int(state["correct"]), int(state["untracked"])
+        totals._table = {label: [int(seen), int(guess)] for label, seen, guess in state["classes"]}
+        totals._ages = [[int(events), int(correct)] for events, correct in state["ages"]]
+        if len(totals._ages) != len(AGE_LIMITS) + 1:
+            raise ValueError(f"{len(totals._ages)} class ages, expected {len(AGE_LIMITS) + 1}")
+        return totals
+
+
+class Recent:
+    """Accuracy over the last `window` labelled events, and the curve of the stream so far.
+
+    The curve has at most `CURVE_POINTS` points of equal width; when it is full, neighbours are
+    merged and the width doubles, so it always spans the whole stream.
+
+    >>> r = Recent(window=2)
+    >>> r.update([1, 1, 1], [0, 1, 1])
+    >>> r.accuracy, r.curve()
+    (1.0, [0.0, 1.0, 1.0])
+    """
+
+    __slots__ = ("_curve", "_hits", "_sum", "_width")
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self._hits: deque[bool] = deque(maxlen=window)
+        self._sum = 0
+        self._width = 1
+        self._curve: list[list[int]] = []  # [events, correct] of each point
+
+    def update(self, truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> None:
+        """Count a batch, in order."""
+        hits, curve = self._hits, self._curve
+        for label, guess in zip(truth, predicted, strict=True):
+            if label is None:
+                continue
+            hit = bool(label == guess)
+            if len(hits) == hits.maxlen:
+                self._sum -= hits[0]
+            hits.append(hit)
+            self._sum += hit
+            if not curve or curve[-1][0] >= self._width:
+                if len(curve) == CURVE_POINTS:
+                    curve[:] = [[a[0] + b[0], a[1] + b[1]] for a, b in zip(curve[::2], curve[1::2])]
+                    self._width *= 2
+                curve.append([0, 0])
+            curve[-1][0] += 1
+            curve[-1][1] += hit
+
+    def __len__(self) -> int:
+        """Events in the window."""
+        return len(self._hits)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share correct among the last events; None before the first labelled one."""
+        return self._sum / len(self._hits) if self._hits else None
+
+    def curve(self) -> list[float]:
+        """Accuracy of each stretch of the stream, oldest first."""
+        return [correct / events for events, correct in self._curve]
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for the sidecar."""
+        return {
+            "window": self._hits.maxlen,
+            "hits": "".join("1" if hit else "0" for hit in self._hits),
+            "width": self._width,
+            "curve": [list(point) for point in self._curve],
+        }
+
+    @classmethod
+    def from_state(cls, state: Any) -> Recent:
+        """The window that `state()` described; ValueError, TypeError or KeyError if it is none."""
+        recent = cls(int(state["window"]))
+        recent._hits.extend(hit == "1" for hit in state["hits"])
+        recent._sum = sum(recent._hits)
+        recent._width = int(state["width"])
+        recent._curve = [[int(events), int(correct)] for events, correct in state["curve"]]
+        if len(recent._curve) > CURVE_POINTS or any(events < 1 for events, _ in recent._curve):
+            raise ValueError("a curve that no run can have")
+        return recent

@@ -1,0 +1,1 @@
+"""The consumer: read a batch, advance the models, write predictions, snapshot, recover."""

@@ -1,0 +1,211 @@
+"""Streams: shapes, orders, labels, determinism, and what is said where data is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamforest import datasets
+from streamforest.datasets import Stream, StreamSpec
+from streamforest.errors import ConfigError, DatasetError
+
+EXPECTED = {
+    "digits": ((5391, 64), 10, [6, 6, 6, 2]),
+    "segments": ((2310, 18), 7, ["path", "foliage", "sky", "path"]),
+    "phishing": ((1250, 9), 2, [True, True, True, True]),
+    "bananas": ((5300, 2), 2, [False, False, False, True]),
+    "rbf": ((20_000, 50), 10, [5, 3, 7, 5]),
+    "agrawal": ((20_000, 9), 2, [1, 1, 0, 1]),
+    "gaussians": ((100_000, 2), 5, [2, 0, 0, 0]),
+}
+
+RECORDED = {
+    "usps": ((4_000, 256), 10, [0, 0, 8, 7]),
+    "letter": ((10_000, 16), 26, ["F", "D", "K", "D"]),
+    "pendigits": ((7_000, 16), 10, [0, 8, 5, 0]),
+    "mnist14": ((3_000, 196), 10, [1, 7, 1, 0]),
+    "electricity": ((20_000, 6), 2, [1, 1, 1, 1]),
+    "covtype": ((10_000, 12), 7, [5, 5, 2, 2]),
+}
+
+
+def check(name: str, shape: tuple[int, int], n_classes: int, labels: list[object]) -> Stream:
+    stream = datasets.load(name)
+    assert stream.X.shape == shape
+    assert stream.X.dtype == np.float64
+    assert stream.X.flags.c_contiguous
+    assert np.isfinite(stream.X).all()
+    assert len(stream.classes) == n_classes
+    assert stream.y[:4].tolist() == labels
+    assert [type(label) for label in stream.y[:4].tolist()] == [type(label) for label in labels]
+    assert stream.name == name
+    assert stream.about
+    return stream
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_streams_without_data_folder(name: str) -> None:
+    check(name, *EXPECTED[name])
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_streams_of_recorded_sets(name: str) -> None:
+    if reason := datasets.unavailable(name):
+        pytest.skip(reason)
+    stream = check(name, *RECORDED[name])
+    assert stream.categorical == (("wilderness", "soil") if name == "covtype" else ())
+
+
+def test_all_streams_are_covered() -> None:
+    assert datasets.names() == [*EXPECTED, *RECORDED]
+
+
+def test_same_rows_every_time() -> None:
+    once, again = datasets.load("digits"), datasets.load("digits")
+    assert np.array_equal(once.X, again.X)
+    assert np.array_equal(once.y, again.y)
+    assert datasets.gaussians(100, seed=3).X.tobytes() == datasets.gaussians(100, 3).X.tobytes()
+    assert datasets.gaussians(100, seed=3).X.tobytes() != datasets.gaussians(100, 4).X.tobytes()
+
+
+def test_each_pass_over_digits_has_every_row_once() -> None:
+    one, three = datasets.digits(passes=1), datasets.digits(passes=3)
+    rows = {row.tobytes() for row in one.X}
+    for start in range(0, len(three), len(one)):
+        assert {row.tobytes() for row in three.X[start : start + len(one)]} == rows
+
+
+def test_gaussians_know_their_bayes_rate() -> None:
+    stream = datasets.load("gaussians")
+    assert stream.bayes_rate == pytest.approx(0.67, abs=0.002)
+    assert stream.head(1_000).bayes_rate == pytest.approx(0.67, abs=0.05)
+    shares = np.bincount(stream.y) / len(stream)
+    assert shares == pytest.approx([0.3, 0.25, 0.2, 0.15, 0.1], abs=0.005)
+
+
+def test_dicts_are_the_rows_in_plain_python() -> None:
+    stream = datasets.load("segments", events=5)
+    events = list(stream.dicts())
+    assert len(events) == 5
+    for (x, label), row in zip(events, stream.X):
+        assert tuple(x) == stream.features
+        assert list(x.values()) == row.tolist()
+        assert all(type(value) is float for value in x.values())
+        assert type(label) is str
+
+
+def test_unknown_stream_lists_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"'sgments'.*digits, segments"):
+        datasets.load("sgments")
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(DatasetError, match="digits"):
+        datasets.register(StreamSpec("digits", "another", datasets.digits))
+
+
+@pytest.mark.parametrize("call", [lambda: datasets.digits(passes=0), lambda: datasets.gaussians(0)])
+def test_sizes_below_one_are_refused(call: object) -> None:
+    assert callable(call)
+    with pytest.raises(DatasetError, match="at least 1"):
+        call()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(datasets.DATA_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_missing_file_names_file_variable_and_remedy(folder: Path) -> None:
+    with pytest.raises(DatasetError) as caught:
+        datasets.load("usps")
+    for part in (str(folder / "usps.npz"), "STREAMFOREST_DATA", "put the file there"):
+        assert part in str(caught.value)
+    assert datasets.unavailable("usps") == str(caught.value)
+    assert datasets.unavailable("digits") is None
+
+
+def test_recorded_set_is_read_as_stored(folder: Path) -> None:
+    np.savez(
+        folder / "toy.npz",
+        x=np.array([[1, 2], [3, 4], [5, 6]], dtype=np.int16),
+        y=np.array([1, 0, 1], dtype=np.int32),
+        classes=np.array(["10", "7"]),
+        scale=0.5,
+        test=np.array([False, True, False]),
+    )
+    toy = datasets.recorded("toy")
+    assert toy.X.tolist() == [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
+    assert toy.y.tolist() == [7, 10, 7]
+    assert toy.features == ("x0", "x1")
+    train, test = toy.split()
+    assert train.X[:, 0].tolist() == [0.5, 2.5]
+    assert test.y.tolist() == [10]
+
+
+def test_shuffled_stream_leaves_test_rows_out(folder: Path) -> None:
+    n = 5_000
+    np.savez(
+        folder / "usps.npz",
+        x=np.arange(n)[:, None],
+        y=np.arange(n) % 2,
+        classes=np.array(["0", "1"]),
+        test=np.arange(n) >= 4_500,
+    )
+    stream = datasets.load("usps")
+    assert len(stream) == 4_000
+    assert stream.X.max() < 4_500
+    assert len(np.unique(stream.X)) == 4_000
+    assert (np.diff(stream.X[:, 0]) < 0).any()
+    with pytest.raises(DatasetError, match="no official test rows"):
+        stream.split()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("x", np.zeros(3)),
+        ("x", np.array([["a"], ["b"], ["c"]])),
+        ("y", np.array([0, 1])),
+        ("y", np.array([0, 1, 2])),
+        ("y", np.array([0, -1, 1])),
+        ("test", np.array([True])),
+        ("x", np.array([[object()], [object()], [object()]])),
+    ],
+)
+def test_broken_file_is_a_dataset_error(folder: Path, field: str, value: object) -> None:
+    good = {"x": np.zeros((3, 1)), "y": np.array([0, 1, 0]), "classes": np.array(["a", "b"])}
+    np.savez(folder / "toy.npz", **(good | {field: value}))  # type: ignore[arg-type]
+    with pytest.raises(DatasetError, match=r"toy\.npz"):
+        datasets.recorded("toy")
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut short"])
+def test_file_that_is_no_archive(folder: Path, content: bytes) -> None:
+    (folder / "toy.npz").write_bytes(content)
+    with pytest.raises(DatasetError, match=r"toy\.npz"):
+        datasets.recorded("toy")
+
+
+def test_archive_without_a_needed_field(folder: Path) -> None:
+    np.savez(folder / "toy.npz", x=np.zeros((2, 1)), y=np.array([0, 0]))
+    with pytest.raises(DatasetError, match="classes"):
+        datasets.recorded("toy")
+
+
+def test_stream_refuses_what_a_kernel_could_not_take() -> None:
+    X, y = np.zeros((2, 2)), np.array([0, 1])
+    for broken in (
+        lambda: Stream("s", X.astype(np.float32), y, ("a", "b")),
+        lambda: Stream("s", np.asfortranarray(np.zeros((3, 2))), np.arange(3), ("a", "b")),
+        lambda: Stream("s", X, y[:1], ("a", "b")),
+        lambda: Stream("s", X, np.array(["a", None], dtype=object), ("a", "b")),
+        lambda: Stream("s", X, y, ("a", "a")),
+        lambda: Stream("s", X, y, ("a", "b"), test=np.array([1, 0])),
+        lambda: Stream("s", X, y, ("a", "b"), categorical=("c",)),
+    ):
+        with pytest.raises(DatasetError, match="stream 's'"):
+            broken()

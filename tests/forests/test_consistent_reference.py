@@ -1,0 +1,115 @@
+"""The kernels against the plain re-telling of the algorithm: the same tree, node by node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reference.consistent import ReferenceTree
+
+from streamforest import LEARN, ConsistentForestClassifier
+
+N = 20_000
+N_TREES = 2
+
+
+def events(seed: int) -> tuple[list[dict[str, object]], list[int]]:
+    """Five classes, of which two appear late; numbers, steps, a category; values that are missing."""
+    rng = np.random.default_rng(seed)
+    xs, ys = [], []
+    for n in range(N):
+        y = int(rng.integers(0, 3 if n < 4_000 else 5))
+        x: dict[str, object] = {
+            "a": float(rng.normal(y, 1.0)),
+            "b": float(np.round(rng.normal(y % 2, 1.0))),
+            "c": "uvw"[(y + int(rng.random() < 0.3)) % 3],
+        }
+        if n >= 7_000:
+            x["d"] = float(rng.normal(-y, 2.0))
+        if rng.random() < 0.15:
+            del x["abc"[int(rng.integers(0, 3))]]
+        xs.append(x)
+        ys.append(y)
+    return xs, ys
+
+
+CASES = {
+    "unbounded": {},
+    "bounded in leaves": {"max_fringe": 7},
+    "bounded in bytes": {"max_fringe_bytes": 12_000},
+    "one leaf at a time": {"max_fringe_bytes": 1},
+    "alpha holds back": {"alpha0": 40.0, "alpha_growth": 1.3, "tau": 0.0},
+    "beta forces": {"tau": 10.0, "beta_factor": 4.0},
+    "tau decides": {"tau": 0.08, "beta_factor": 1e6},
+    "third stream": {"p_ignore": 0.3, "p_structure": 0.4},
+    "full tree": {"max_nodes": 31},
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_same_tree_node_by_node(case: str, seed: int) -> None:
+    params = {
+        "lam": 1.5,
+        "n_splits": 4,
+        "tau": 0.02,
+        "alpha0": 5.0,
+        "alpha_growth": 1.05,
+        "beta_factor": 20.0,
+        "p_structure": 0.5,
+        "p_ignore": 0.0,
+        "max_fringe": None,
+        "max_fringe_bytes": 10**9,
+        "max_nodes": 4_000,
+    } | CASES[case]
+    model = ConsistentForestClassifier(n_trees=N_TREES, seed=seed, **params)
+    xs, ys = events(seed)
+    model.advance(xs, ys, op=np.full(N, LEARN))
+
+    names = model._features.names
+    assert names == ["a", "b", "c", "d"]
+    first = model._features.categories[names.index("c")]
+    order = {label: k for k, label in enumerate(model.classes_)}
+    width = np.array([4 if n >= 7_000 else 3 for n in range(N)])
+    width[: next(n for n, x in enumerate(xs) if n >= 7_000)] = 3
+    rows = []
+    known: set[str] = set()
+    for n, x in enumerate(xs):
+        known |= set(x)
+        width[n] = len(known)
+        row = [float("nan")] * 4
+        for name, value in x.items():
+            row[names.index(name)] = float(first[value]) if name == "c" else value
+        rows.append(row)
+
+    assert model.summary()["nodes"] > N_TREES * 10
+    for t in range(N_TREES):
+        tree = ReferenceTree(model._trees.tree["seed"][t], categorical={2}, **params)
+        for n in range(N):
+            tree.learn(rows[n], order[ys[n]], int(width[n]))
+        compare(model, t, tree)
+
+
+def compare(model: ConsistentForestClassifier, t: int, tree: ReferenceTree) -> None:
+    trees = model._trees
+    assert trees.tree["n_nodes"][t] == len(tree.nodes)
+    assert trees.tree["n_estimation"][t] == tree.n_estimation
+    assert trees.tree["n_active"][t] == sum(node.active for node in tree.nodes)
+    assert trees.tree["fringe_bytes"][t] == tree.fringe_bytes()
+    for i, expected in enumerate(tree.nodes):
+        node, leaf = trees.node[t, i], trees.leaf[t, i]
+        assert node["depth"] == expected.depth
+        if expected.split is not None:
+            assert node["feature"] == expected.split.feature
+            assert node["threshold"] == expected.split.point
+            assert node["left"] == expected.left
+            assert node["missing_right"] == expected.missing_right
+            continue
+        assert node["feature"] == -1
+        at, room, k = leaf["hist"], leaf["room"], leaf["n_classes"]
+        classes = trees.hist[t, at : at + k].tolist()
+        counts = trees.hist[t, at + room : at + room + k].tolist()
+        assert dict(zip(classes, counts)) == dict(expected.counts)
+        assert leaf["best"] == expected.best()
+        assert leaf["errors"] == expected.errors
+        assert leaf["born"] == expected.born
+        assert bool(leaf["active"]) == expected.active

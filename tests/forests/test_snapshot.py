@@ -1,0 +1,246 @@
+"""Snapshots: canonical bytes, exact resume, and files that were tampered with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from river import compose, preprocessing
+from safetensors.numpy import save as to_bytes
+from support.events import growing_stream
+
+import streamforest
+from streamforest import ConsistentForestClassifier, OnlineForestClassifier
+from streamforest.errors import InputError, SnapshotError
+from streamforest.forests import snapshot
+from streamforest.forests.snapshot import decode, encode
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+KINDS = [ConsistentForestClassifier, OnlineForestClassifier]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("saved_at", [0, 1, 37, 1_000])
+def test_a_loaded_model_goes_on_as_if_never_saved(kind: Any, saved_at: int, tmp_path: Path) -> None:
+    xs, ys = growing_stream(2_000)
+    model = kind(n_trees=4, seed=2, max_fringe_bytes=50_000, n_jobs=2)
+    model.advance(xs[:saved_at], ys[:saved_at])
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    other = streamforest.load(path)
+    assert other.n_jobs == 1  # a run-time setting, not part of the model
+    assert encode({"main": other}) == path.read_bytes()
+    expected = model.advance(xs[saved_at:], ys[saved_at:])
+    np.testing.assert_array_equal(other.advance(xs[saved_at:], ys[saved_at:]), expected)
+    assert encode({"main": other}) == encode({"main": model})
+
+
+@pytest.mark.parametrize("scaler", ["StandardScaler", "MinMaxScaler", "MaxAbsScaler", "Normalizer"])
+def test_river_pipelines(scaler: str, tmp_path: Path) -> None:
+    xs, ys = growing_stream(1_200)
+    events = [({k: v for k, v in x.items() if type(v) is float}, y) for x, y in zip(xs, ys)]
+    pipeline = (
+        compose.Discard("f2")
+        | getattr(preprocessing, scaler)()
+        | ConsistentForestClassifier(n_trees=3, seed=1)
+    )
+    for x, y in events[:600]:
+        pipeline.predict_one(x)
+        pipeline.learn_one(x, y)
+    streamforest.save(pipeline, tmp_path / "p")
+    other = streamforest.load(tmp_path / "p")
+    assert isinstance(other, compose.Pipeline)
+    for x, y in events[600:]:
+        assert other.predict_proba_one(x) == pipeline.predict_proba_one(x)
+        pipeline.learn_one(x, y)
+        other.learn_one(x, y)
+    assert encode({"main": other}) == encode({"main": pipeline})
+
+
+def test_what_cannot_be_saved_is_refused_by_name(tmp_path: Path) -> None:
+    forest = ConsistentForestClassifier(n_trees=1, seed=1)
+    with pytest.raises(SnapshotError, match="RobustScaler cannot be saved"):
+        streamforest.save(preprocessing.RobustScaler() | forest, tmp_path / "p")
+    with pytest.raises(SnapshotError, match="window_size"):
+        streamforest.save(preprocessing.StandardScaler(window_size=9) | forest, tmp_path / "p")
+    with pytest.raises(SnapshotError, match="cannot save a StandardScaler"):
+        streamforest.save(preprocessing.StandardScaler(), tmp_path / "p")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_models_and_runtime_state(tmp_path: Path) -> None:
+    models = {kind.__name__: kind(n_trees=1, seed=0) for kind in KINDS}
+    snapshot.write(tmp_path / "s", models, {"position": 17, "name": "é"})
+    loaded, runtime = snapshot.read(tmp_path / "s")
+    assert runtime == {"position": 17, "name": "é"}
+    assert {name: type(model).__name__ for name, model in loaded.items()} == {n: n for n in models}
+    with pytest.raises(SnapshotError, match="holds the models"):
+        streamforest.load(tmp_path / "s")
+    sidecar = json.loads((tmp_path / "s.json").read_text())
+    assert sidecar["versions"]["numpy"] == np.__version__
+    (tmp_path / "s.json").unlink()
+    snapshot.read(tmp_path / "s")
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="nowhere"):
+        streamforest.load(tmp_path / "nowhere")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(SnapshotError, match="text: not a snapshot"):
+        streamforest.load(tmp_path / "text")
+    with pytest.raises(SnapshotError, match="cannot write"):
+        streamforest.save(ConsistentForestClassifier(seed=1), tmp_path / "no" / "folder")
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.safetensors")), ids=lambda p: p.stem)
+def test_golden_files_load_for_ever(path: Path) -> None:
+    model = streamforest.load(path)
+    expected = json.loads(path.with_suffix(".json").read_text())
+    xs, _ = growing_stream(1_500)
+    assert model.n_learned == expected["learned"]
+    assert [model.predict_one(x) for x in xs[-50:]] == expected["answers"]
+    assert encode({"main": model}) == path.read_bytes()
+
+
+def test_there_are_golden_files() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {"consistent-1", "online-1"}
+
+
+# ---- tampered files
+
+
+def _tensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    return snapshot._parse(data)
+
+
+def _sealed(tensors: dict[str, np.ndarray], content: dict[str, Any]) -> bytes:
+    """A file with a checksum that fits, so that the checks behind it are met."""
+    content = {k: v for k, v in content.items() if k != "sha256"}
+    content["sha256"] = snapshot._digest(content, tensors)
+    return to_bytes(tensors, {"streamforest": snapshot._canonical(content)})
+
+
+_ODD = [-1, 0, 1, 2, 3, 7, 255, 2**31 - 1, -(2**31), 2**62, -(2**62)]
+
+
+def _odd_value(rng: np.random.Generator, old: Any) -> Any:
+    choices: list[Any] = [None, True, "x", "", [], {}, 1.5, *_ODD, 10**30]
+    if isinstance(old, list):
+        choices += [old[:-1], old + old[:1], old[::-1]]
+    return choices[int(rng.integers(0, len(choices)))]
+
+
+def _mutate_json(rng: np.random.Generator, value: Any) -> Any:
+    """Change, drop or add something somewhere in a JSON value."""
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        key = sorted(value)[int(rng.integers(0, len(value)))]
+        out = dict(value)
+        if rng.random() < 0.1:
+            del out[key]
+        elif rng.random() < 0.05:
+            out["surplus"] = 1
+        else:
+            out[key] = _mutate_json(rng, value[key])
+        return out
+    if isinstance(value, list) and value and rng.random() < 0.7:
+        out_list = list(value)
+        k = int(rng.integers(0, len(value)))
+        out_list[k] = _mutate_json(rng, value[k])
+        return out_list
+    return _odd_value(rng, value)
+
+
+def _mutate_tensor(rng: np.random.Generator, tensors: dict[str, np.ndarray]) -> None:
+    name = sorted(tensors)[int(rng.integers(0, len(tensors)))]
+    array = tensors[name].copy()
+    kind = int(rng.integers(0, 6))
+    if kind == 0:
+        del tensors[name]
+        return
+    if kind == 1:
+        array = array[: int(rng.integers(0, len(array) + 1))]
+    elif kind == 2:
+        array = np.concatenate([array, array[:1]])
+    elif kind == 3:
+        with np.errstate(invalid="ignore"):
+            array = array.astype([np.int64, np.int32, np.float64][int(rng.integers(0, 3))])
+    elif len(array):
+        for _ in range(int(rng.integers(1, 4))):
+            k = int(rng.integers(0, len(array)))
+            if array.dtype.kind == "f":
+                array[k] = [np.nan, np.inf, -1.0, 1e300, 0.0][int(rng.integers(0, 5))]
+            else:
+                odd = _ODD[int(rng.integers(0, len(_ODD)))]
+                info = np.iinfo(array.dtype)
+                array[k] = min(max(odd, int(info.min)), int(info.max))
+    tensors[name] = array
+
+
+def _mutated(rng: np.random.Generator, data: bytes) -> bytes:
+    kind = int(rng.integers(0, 6))
+    if kind == 0:  # bits
+        out = bytearray(data)
+        for _ in range(int(rng.integers(1, 5))):
+            out[int(rng.integers(0, len(out)))] ^= 1 << int(rng.integers(0, 8))
+        return bytes(out)
+    if kind == 1:  # length
+        return data[: int(rng.integers(0, len(data)))] + b"x" * int(rng.integers(0, 3))
+    if kind == 2:  # the header's own fields: shapes, offsets, types
+        length = int.from_bytes(data[:8], "little")
+        header = _mutate_json(rng, json.loads(data[8 : 8 + length]))
+        text = json.dumps(header).encode()
+        odd_length = len(text) if rng.random() < 0.9 else int(rng.integers(0, 2**40))
+        return struct.pack("<Q", odd_length) + text + data[8 + length :]
+    tensors, content = _tensors(data)
+    if kind == 3:
+        content = {**content, "models": _mutate_json(rng, content["models"])}
+    else:
+        for _ in range(int(rng.integers(1, 3))):
+            if tensors:
+                _mutate_tensor(rng, tensors)
+    return _sealed(tensors, content)
+
+
+def _mutation_rounds(kind: Any, rounds: int, seed: int) -> tuple[int, int]:
+    """Refused and accepted files; anything else is an exception, a crash or the time-out."""
+    xs, ys = growing_stream(600)
+    model = kind(n_trees=2, seed=2, max_fringe_bytes=20_000)
+    model.advance(xs[:500], ys[:500])
+    data = encode({"main": preprocessing.StandardScaler() | model})
+    rng = np.random.default_rng(seed)
+    refused = accepted = 0
+    for _ in range(rounds):
+        try:
+            models, _ = decode(_mutated(rng, data))
+        except SnapshotError:
+            refused += 1
+            continue
+        accepted += 1
+        for loaded in models.values():
+            forest = loaded
+            if isinstance(loaded, compose.Pipeline):
+                forest = list(loaded.steps.values())[-1]
+            with contextlib.suppress(InputError):  # a changed bound, say: refused, not broken
+                forest.advance(xs[500:], ys[500:])
+            encode({"main": forest})
+    return refused, accepted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutated_files_end_in_our_error_or_a_valid_model(kind: Any) -> None:
+    refused, accepted = _mutation_rounds(kind, 1_000, seed=1)
+    assert refused > 500
+    assert accepted > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_thousand_mutated_files(kind: Any) -> None:
+    refused, accepted = _mutation_rounds(kind, 10_000, seed=2)
+    print(f"{kind.__name__}: {refused} refused, {accepted} accepted")
+    assert refused + accepted == 10_000

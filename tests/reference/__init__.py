@@ -1,0 +1,1 @@
+"""Slow, plain re-tellings of the algorithms, to hold the kernels against."""

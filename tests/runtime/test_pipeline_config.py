@@ -1,0 +1,124 @@
+"""A configuration is checked as a whole: every problem is named, with its remedy, at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamforest.errors import ConfigError
+from streamforest.runtime.config import Pipeline, load_pipeline
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+GOOD = """
+[pipeline]
+name = "p"
+[source]
+dataset = "digits"
+events = 100
+"""
+
+
+def load(tmp_path: Path, text: str, *flags: str) -> Pipeline:
+    path = tmp_path / "p.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_pipeline(path, {}, flags)
+
+
+def problems(tmp_path: Path, text: str, *flags: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, *flags)
+    _, _, rest = str(caught.value).partition("p.toml: ")
+    heading, *several = rest.split("\n  ")
+    if several:
+        assert heading == f"{len(several)} problems"
+    return several or [heading]
+
+
+def test_defaults(tmp_path: Path) -> None:
+    pipeline = load(tmp_path, GOOD)
+    config = pipeline.config
+    assert config.run.folder == Path("runs/p")
+    assert (config.run.batch, config.run.snapshot_every) == (100, 1000)
+    assert (config.model.kind, config.source.schedule) == ("consistent", None)
+    assert pipeline.source.total == 100
+    assert list(pipeline.models) == ["main"]
+
+
+def test_the_shipped_pipelines_are_valid() -> None:
+    files = sorted(PIPELINES.glob("*.toml"))
+    assert files
+    for path in files:
+        load_pipeline(path)
+
+
+def test_all_problems_at_once_each_with_key_value_and_remedy(tmp_path: Path) -> None:
+    text = """
+[pipelin]
+[pipeline]
+name = "a/b"
+[source]
+dataset = "digit"
+eventz = 3
+[source.schedule]
+first = 0
+[model]
+n_tres = 10
+tau = -1
+lam = "much"
+[run]
+batch = true
+"""
+    found = problems(tmp_path, text, "run.snapshot_every=0.5")
+    expected = [
+        "pipelin: no such table; did you mean pipeline?",
+        "pipeline.name = 'a/b': expected a name of letters",
+        "source.eventz: no such key in [source]; did you mean events?",
+        "source.dataset = 'digit': no such set; did you mean digits?",
+        "source.schedule.first = 0: expected a whole number from 1 to 1,000,000",
+        "model.n_tres: no such key in [model]; did you mean n_trees?",
+        "model.lam = 'much': use a number",
+        "model.tau = -1: use a number",
+        "run.batch = True: expected a whole number",
+        "run.snapshot_every = 0.5 (from --set): expected a whole number",
+    ]
+    assert len(found) == len(expected)
+    for start, problem in zip(expected, found):
+        assert problem.startswith(start)
+
+
+def test_missing_tables_name_what_is_needed(tmp_path: Path) -> None:
+    assert [p.split(";")[0] for p in problems(tmp_path, "")] == [
+        "pipeline.name: missing",
+        "source.dataset: missing",
+    ]
+
+
+def test_a_value_where_a_table_belongs(tmp_path: Path) -> None:
+    assert problems(tmp_path, 'model = "consistent"\n' + GOOD) == [
+        "model = 'consistent': expected a table, [model]"
+    ]
+
+
+def test_unknown_kind_and_far_off_parameter_list_what_is_valid(tmp_path: Path) -> None:
+    (kind,) = problems(tmp_path, GOOD, "model.kind=perceptron")
+    assert kind.endswith("no such model; valid are consistent, online")
+    (name,) = problems(tmp_path, GOOD, "model.xyz=1")
+    assert "no such key in [model]; valid are kind, n_trees, lam" in name
+
+
+def test_a_schedule_that_does_not_fit_the_labels(tmp_path: Path) -> None:
+    (order,) = problems(tmp_path, GOOD, 'source.schedule.order=["cat"]')
+    assert order.startswith("source: order lists ['cat'], labels the stream does not have")
+
+
+def test_a_long_value_is_cut_in_the_message(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, GOOD, f"run.batch={'9' * 5000}")
+    assert len(problem) < 200
+
+
+def test_the_same_file_builds_the_same_forest(tmp_path: Path) -> None:
+    first, second = (load(tmp_path, GOOD, "model.n_trees=3") for _ in range(2))
+    batch = first.source.rows(0, 100)
+    a, b = (p.models["main"].advance(batch.x, batch.y) for p in (first, second))
+    assert (a == b).all()

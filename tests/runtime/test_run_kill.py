@@ -1,0 +1,196 @@
+"""Signals and kill -9 against a real process, each at a moment that is chosen, not hit by luck.
+
+The child runs the real command with one function wrapped: at the chosen moment it says so and
+waits. The parent then sends its signal by the child's id. Children are forked from a server that
+has the package loaded, so that each test does not pay for the imports.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from streamforest.cli import main, root
+from streamforest.runtime.stopping import StopSignals
+
+POLL = "streamforest.stream.recorded:RecordedSource.poll"
+STORE = "streamforest.runtime.folder:RunFolder.store"
+RENAME = "os:replace"
+WRITE = "streamforest.forests.snapshot:write"
+Files = dict[str, bytes]
+FILES = ("snapshot.safetensors", "predictions.jsonl")
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["sklearn.datasets", "streamforest.cli.run"])
+
+
+def run_held(
+    talk: Connection, moment: str, call: int, when: str, arguments: list[str], output: Path
+) -> None:
+    """Run the command; before or after the given call of `moment`, wait for the parent's word."""
+    sys.stdout = (output / "out").open("w", encoding="utf-8")
+    sys.stderr = (output / "err").open("w", encoding="utf-8")
+    module, _, path = moment.partition(":")
+    *owners, name = path.split(".")
+    place: Any = import_module(module)
+    for owner in owners:
+        place = getattr(place, owner)
+    original, calls = getattr(place, name), 0
+
+    def hold() -> None:
+        talk.send("held")
+        while not talk.poll(0.005):
+            pass
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        here = calls == call
+        if here and when == "before":
+            hold()
+        result = original(*args, **kwargs)
+        if here and when == "after":
+            hold()
+        return result
+
+    note = StopSignals._note
+
+    def noted(self: StopSignals, number: int, frame: Any) -> None:
+        note(self, number, frame)
+        talk.send("noted")
+
+    setattr(place, name, wrapped)
+    StopSignals._note = noted  # type: ignore[method-assign]
+    sys.argv = ["streamforest", "run", *arguments]
+    main()
+
+
+@dataclass
+class Child:
+    """The command in a process of its own, at the moment it was asked to wait at."""
+
+    process: Any
+    talk: Connection
+    output: Path
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code and what was written to stdout and stderr."""
+        self.process.join(60)
+        out, err = ((self.output / name).read_text(encoding="utf-8") for name in ("out", "err"))
+        return self.process.exitcode, out, err
+
+
+@contextmanager
+def held(small: Path, folder: Path, moment: str, call: int, when: str) -> Iterator[Child]:
+    ours, theirs = context.Pipe()
+    arguments = [str(small), "--quiet", "--set", f"run.folder={folder}"]
+    process = context.Process(
+        target=run_held, args=(theirs, moment, call, when, arguments, small.parent)
+    )
+    process.start()
+    theirs.close()
+    try:
+        assert ours.recv() == "held"
+        yield Child(process, ours, small.parent)
+    finally:
+        process.kill()
+        process.join()
+
+
+def finish(small: Path, folder: Path) -> Files:
+    arguments = ["run", str(small), "--quiet", "--set", f"run.folder={folder}"]
+    done = CliRunner().invoke(root, arguments)
+    assert done.exit_code == 0, done.stderr
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, small_text: str) -> Files:
+    """What a run that nobody stopped leaves behind."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    path = folder / "small.toml"
+    path.write_text(small_text, encoding="utf-8")
+    return finish(path, folder / "run")
+
+
+def line_count(folder: Path) -> int:
+    return len((folder / "predictions.jsonl").read_bytes().splitlines())
+
+
+# Snapshots are written at events 0, 200, 400, 600; batches of 40 make five polls between them.
+@pytest.mark.parametrize(
+    ("moment", "call", "when", "lines"),
+    [
+        pytest.param(POLL, 3, "before", 0, id="before the first snapshot but that of the start"),
+        pytest.param(POLL, 9, "before", 200, id="between snapshots"),
+        pytest.param(STORE, 3, "before", 400, id="predictions written, snapshot not"),
+        pytest.param(RENAME, 5, "before", 400, id="snapshot written, not yet in place"),
+        pytest.param(WRITE, 3, "after", 400, id="snapshot in place, sidecar not"),
+        pytest.param(STORE, 4, "after", 600, id="after the last snapshot"),
+    ],
+)
+def test_kill_9_leaves_no_trace_in_the_result(
+    small: Path, tmp_path: Path, undisturbed: Files, moment: str, call: int, when: str, lines: int
+) -> None:
+    folder = tmp_path / "killed"
+    with held(small, folder, moment, call, when) as child:
+        child.signal(signal.SIGKILL)
+        assert child.end()[0] == -signal.SIGKILL
+    assert line_count(folder) >= lines
+    with (folder / "predictions.jsonl").open("ab") as file:
+        file.write(b'{"event":9')  # a line torn by the kill
+    assert finish(small, folder) == undisturbed
+
+
+def test_many_kills_in_one_run_leave_no_trace(
+    small: Path, tmp_path: Path, undisturbed: Files
+) -> None:
+    folder = tmp_path / "killed"
+    for call in (7, 7):
+        with held(small, folder, POLL, call, "after") as child:
+            child.signal(signal.SIGKILL)
+            child.end()
+    assert finish(small, folder) == undisturbed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_the_batch_snapshots_and_says_where_it_stands(
+    small: Path, tmp_path: Path, undisturbed: Files, number: signal.Signals
+) -> None:
+    folder = tmp_path / "stopped"
+    with held(small, folder, POLL, 4, "before") as child:
+        child.signal(number)
+        assert child.talk.recv() == "noted"
+        child.talk.send("go on")
+        code, out, err = child.end()
+    assert code == 0, err
+    assert f"Stopped by {number.name} after event 160 of 600" in err
+    assert "160 of 600" in out
+    assert line_count(folder) == 160
+    assert finish(small, folder) == undisturbed
+
+
+def test_a_second_interrupt_ends_at_once(small: Path, tmp_path: Path, undisturbed: Files) -> None:
+    folder = tmp_path / "interrupted"
+    with held(small, folder, POLL, 8, "before") as child:
+        child.signal(signal.SIGINT)
+        assert child.talk.recv() == "noted"
+        child.signal(signal.SIGINT)
+        code, _, err = child.end()
+    assert (code, err) == (130, "Interrupted.\n")
+    assert finish(small, folder) == undisturbed

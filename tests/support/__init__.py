@@ -1,0 +1,1 @@
+"""Streams and helpers that several tests share."""
