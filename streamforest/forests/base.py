@@ -166,6 +166,8 @@ class Forest(base.MiniBatchClassifier, abc.ABC):
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """Learn one event. If `predict_one` was just asked about the same row, its routing is used."""
         k = self._labels.find(y)
+        if k < 0:
+            self._labels.require_room(y)  # before the event's features are let in
         row = self._one_row(x, learn=True)
         if k < 0:
             k = self._labels.learn(y)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.arrays import allocate
+from streamforest.forests.features import CATEGORY
 from streamforest.forests.state import LARGEST, demand
 from streamforest.kernels import flat as kernels
 from streamforest.kernels.compiling import Announced
@@ -86,6 +87,8 @@ def _check_nodes(flat: Flat, n_trees: int, shape: _Shape) -> None:
     kinds = np.append(shape.kinds, 0)
     demand(kinds[flat.feature[inner]] > 0, "a split on a feature without values")
     demand(np.isfinite(flat.threshold) & (inner | (flat.threshold == 0)), "threshold")
+    sets = inner & (kinds[flat.feature] == CATEGORY)
+    demand(_names_categories(flat.threshold[sets]), "threshold of a category")
     demand((flat.missing_right <= 1) & (inner | (flat.missing_right == 0)), "missing_right")
     demand(flat.left[~inner] == -1, "left")
     start = np.repeat(np.cumsum(n_nodes) - n_nodes, n_nodes)
@@ -96,6 +99,12 @@ def _check_nodes(flat: Flat, n_trees: int, shape: _Shape) -> None:
     expected = np.flatnonzero(own % 2 == 1)
     demand(len(lefts) == len(expected), "left")
     demand(lefts == expected, "left")
+
+
+def _names_categories(points: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Codes and salts of sets are whole numbers."""
+    whole: NDArray[np.bool_] = (points == np.floor(points)) & (np.abs(points) <= LARGEST)
+    return whole
 
 
 def _distinct(owner: NDArray[Any], value: NDArray[Any], span: int) -> bool:
@@ -173,6 +182,8 @@ def _check_fringe(
     demand((flat.filled == 0) | (kinds[flat.dims] > 0), "a candidate on a feature without values")
     empty = np.arange(m)[None, :] >= flat.filled[:, None]
     demand(np.isfinite(flat.point), "point")
+    sets = np.repeat(kinds[flat.dims] == CATEGORY, m)
+    demand(_names_categories(flat.point[sets]), "point of a category")
     demand((flat.point.reshape(-1, m) == 0) | ~empty, "point")
     clock = tree["n_estimation"][owner[opened]][of_dim]
     born = flat.point_born.reshape(-1, m)

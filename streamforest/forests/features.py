@@ -11,8 +11,9 @@ What a value may be:
   missing with `nonfinite="missing"`. Where an event is only predicted they count as missing: no harm is
   done, and River's own scalers give NaN for features they have not met;
 - strings: categories without order. A column whose first value is a string holds categories: each
-  distinct value gets a code, and trees split such a column by "is it this value?". A string in a
-  column of numbers is refused; a number in a column of categories is a category of its own.
+  distinct value gets a code, and trees split such a column by "is it this value?" or "is it in this
+  random half of the values?". A string in a column of numbers is refused; a number in a column of
+  categories is a category of its own.
 """
 
 from __future__ import annotations
@@ -81,9 +82,11 @@ class FeatureTable:
     def pack(self, x: Mapping[Any, Any], into: bytearray, at: int) -> bool:
         """Write an event to its row if it is plain: all columns present, all of them finite numbers."""
         fast = self._fast
-        if fast is None or len(x) != len(self.names):
+        if fast is None:
             return False
         try:
+            if len(x) != len(self.names):
+                return False
             values = fast(x)
             if len(self.names) == 1:
                 values = (values,)

@@ -57,16 +57,20 @@ class LabelTable:
             )
         return k
 
-    def learn(self, y: Any) -> int:
-        """The index of a class, made if it is new."""
-        k = self.find(y)
-        if k >= 0:
-            return k
+    def require_room(self, y: Any) -> None:
+        """Refuse a new class that would be one too many."""
         if len(self.labels) >= self.max_classes:
             raise CapacityError(
                 f"label {plain_label(y)!r} would be class number {len(self.labels) + 1}, over "
                 f"max_classes={self.max_classes}: raise max_classes or filter such labels"
             )
+
+    def learn(self, y: Any) -> int:
+        """The index of a class, made if it is new."""
+        k = self.find(y)
+        if k >= 0:
+            return k
+        self.require_room(y)
         y = plain_label(y)
         self._index[y] = len(self.labels)
         self.labels.append(y)

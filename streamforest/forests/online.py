@@ -17,7 +17,64 @@ from streamforest.kernels.compiling import Announced
 
 
 class OnlineForestClassifier(CandidateForest):
-    """Online random forest (Saffari et al., 2009)."""
+    """Online random forest (Saffari et al., 2009): the rival of the consistent forest's paper.
+
+    Each tree sees each event Poisson(1) times (online bagging). A leaf draws random tests, features and
+    thresholds in the range seen so far, and splits once it holds `min_samples` events and its best
+    test has a gain of `min_gain`. Every event chooses splits and feeds answers alike: quicker to grow
+    than the consistent forest, without its guarantee. Events that a tree does not see measure its
+    out-of-bag error; with `gamma`, poor old trees are discarded and start again.
+
+    Ranges are shared by the trees and change between epochs (every 64 events); tests are drawn from
+    event 64 on. A category's test is "is it this value?" or "is it in this random half of them?".
+
+    Parameters
+    ----------
+    n_trees
+        Number of trees.
+    n_features
+        Features a leaf tests.
+    n_thresholds
+        Random thresholds for each of them.
+    min_samples
+        Events a leaf must hold before it may split.
+    min_gain
+        The information gain, in bits, that the best test must have.
+    max_depth
+        Leaves of this depth are not split.
+    gamma
+        γ: at each epoch one tree that saw more than 1/γ events is looked at, and discarded with the
+        probability of its out-of-bag error. 0 (default) never discards, as in both papers'
+        experiments on data without drift.
+    max_fringe_bytes
+        Bytes of test statistics per tree at most; leaves that do not fit wait, the oldest first.
+    max_nodes
+        Nodes per tree at most; a full tree keeps counting and answering.
+    voting
+        "soft" averages the trees' posteriors; "hard" is a majority vote.
+    max_classes, max_features, max_categories
+        What the stream may bring; one more is a `CapacityError`.
+    nonfinite
+        NaN and infinities in an event to be learned: "error" or "missing".
+    n_jobs
+        Threads over trees, for batches. Changes no bit of any result.
+    seed
+        For reproducible runs.
+
+    References
+    ----------
+    Saffari, Leistner, Santner, Godec, Bischof: On-line Random Forests. ICCV Workshops 2009.
+    Settings of the comparison: Denil et al. 2013, sections 5.2 and 5.3.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics
+    >>> from streamforest import OnlineForestClassifier
+
+    >>> model = OnlineForestClassifier(n_trees=20, seed=1)
+    >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
+    Accuracy: 88.07%
+    """
 
     _kernel = Announced(kernels.advance, "online forest")
     _streams = kernels.STREAMS

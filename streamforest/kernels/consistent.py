@@ -116,7 +116,7 @@ def _learn_structure(
         open_block(trees, t, i, m, STREAMS)
     leaf.met += 1
     row = class_row(trees, t, i, y, m, STREAMS)
-    add_points(trees, t, i, x, m)
+    add_points(trees, t, i, x, m, categorical)
     observe_structure(trees, t, i, x, row, m, categorical, steps)
     alpha = p.alpha0 * math.pow(p.alpha_growth, trees.node[t, i].depth)
     if leaf.n < 2.0 * alpha:  # no candidate can have alpha on both sides

@@ -21,13 +21,14 @@ _S30 = np.uint64(30)
 _S27 = np.uint64(27)
 _S31 = np.uint64(31)
 _S11 = np.uint64(11)
+_S12 = np.uint64(12)
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 # Purposes. The numbers are part of the snapshot format: never reuse one.
 STREAM = 1  # which stream an event belongs to, by event
 DIMENSIONS = 2  # candidate dimensions of a leaf, by node
 BAG = 3  # how often a tree sees an event, by event
-THRESHOLDS = 4  # random tests of a leaf, by node
+THRESHOLDS = 4  # random tests of a leaf, and its subsets of categories, by node
 DISCARD = 5  # which tree is looked at, and whether it goes, by event
 
 
@@ -49,6 +50,12 @@ def key(seed: np.uint64, purpose: int, index: int) -> np.uint64:
 def uniform(start: np.uint64, k: int) -> float:
     """The k-th number of a sequence, in [0, 1)."""
     return float(mix(start + np.uint64(k + 1) * GOLDEN) >> _S11) * _UNIT
+
+
+@kernel
+def subset(start: np.uint64, k: int) -> float:
+    """The k-th random set of categories of a sequence: see tree.in_right_set."""
+    return -2.0 - float(mix(start + np.uint64(k + 1) * GOLDEN) >> _S12)
 
 
 @kernel

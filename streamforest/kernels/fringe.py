@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel
 from streamforest.kernels.entropy import xlogx_step
-from streamforest.kernels.tree import Record, Trees
+from streamforest.kernels.tree import Record, Trees, in_right_set
 
 POINT_BYTES = 24  # of one candidate outside the block: its point, its score, its birth
 _NUMBER, _CATEGORY, _MISSING = range(3)
@@ -158,23 +158,36 @@ def class_row(trees: Trees, t: int, i: int, y: int, m: int, streams: int) -> int
 
 
 @kernel
-def add_points(trees: Trees, t: int, i: int, x: NDArray[np.float64], m: int) -> None:
+def add_points(
+    trees: Trees,
+    t: int,
+    i: int,
+    x: NDArray[np.float64],
+    m: int,
+    categorical: NDArray[np.uint8],
+) -> None:
     """Project a structure event onto every candidate dimension that still wants points.
 
-    A point that is there already adds nothing, so the points of a dimension are distinct; a
-    dimension the event lacks gets none.
+    A number that is there already adds nothing, so the points of a dimension are distinct; a
+    dimension the event lacks gets none. Of categories, every other candidate is the event's own
+    value, the rest are random sets.
     """
     leaf = trees.leaf[t, i]
     block = trees.block
     for j in range(leaf.n_dims):
         filled = block[t, leaf.block + leaf.n_dims + j]
-        v = x[block[t, leaf.block + j]]
+        f = block[t, leaf.block + j]
+        v = x[f]
         if filled == m or v != v:
             continue
         at = leaf.points + j * m
         known = False
         for s in range(filled):
             known = known or trees.point[t, at + s] == v
+        if categorical[f] and (known or filled % 2 == 1):
+            start = draws.key(trees.tree[t].seed, draws.THRESHOLDS, i)
+            v = draws.subset(start, j * m + filled)
+            known = False
         if not known:
             trees.point[t, at + filled] = v
             trees.score[t, at + filled] = 0
@@ -188,7 +201,7 @@ def _right(v: float, point: float, kind: int, n_left: int, n_right: int) -> int:
     if kind == _NUMBER:
         return 1 if v > point else 0
     if kind == _CATEGORY:
-        return 1 if v != point else 0
+        return in_right_set(v, point)
     return 1 if n_right > n_left else 0
 
 

@@ -70,7 +70,7 @@ def _draw_tests(
     high: NDArray[np.float64],
     categorical: NDArray[np.uint8],
 ) -> None:
-    """Random tests in the range seen: thresholds for numbers, values for categories."""
+    """Random tests in the range seen: thresholds for numbers, values and sets for categories."""
     leaf = trees.leaf[t, i]
     start = draws.key(trees.tree[t].seed, draws.THRESHOLDS, i)
     for j in range(leaf.n_dims):
@@ -79,10 +79,12 @@ def _draw_tests(
             continue  # nothing to tell apart
         for s in range(m):
             u = draws.uniform(start, j * m + s)
-            if categorical[f]:
-                point = low[f] + np.floor(u * (high[f] - low[f] + 1.0))
-            else:
+            if not categorical[f]:
                 point = low[f] + u * (high[f] - low[f])
+            elif s % 2 == 0:
+                point = np.floor(u * (high[f] + 1.0))
+            else:
+                point = draws.subset(start, j * m + s)
             trees.point[t, leaf.points + j * m + s] = point
         trees.block[t, leaf.block + leaf.n_dims + j] = m
 

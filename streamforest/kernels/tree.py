@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel
+from streamforest.kernels.draws import GOLDEN, mix
 
 Record = Any
 """One element of a structured array: mypy knows nothing of its fields."""
 
+_TOP = np.uint64(63)
 VOTE_UNIT = 4294967296.0
 """Votes are integers in units of 2⁻³², so that the order in which trees are added is free."""
 
@@ -40,7 +42,7 @@ TREE = np.dtype(
 
 NODE = np.dtype(
     [
-        ("threshold", "f8"),  # x <= threshold goes left; a category: x == threshold
+        ("threshold", "f8"),  # x <= threshold goes left; for categories see in_right_set
         ("feature", "i4"),  # -1 in a leaf
         ("left", "i4"),  # the right child is left + 1
         ("depth", "i4"),
@@ -89,12 +91,27 @@ class Trees(NamedTuple):
 
 
 @kernel
+def in_right_set(code: float, point: float) -> int:
+    """Whether a category goes right at a split of categories.
+
+    Categories have no order, so `point` names a set of them: one value against all others (the code
+    itself, 0 or more), which is best where values are few, or a random half (a negative number, the
+    salt of a hash), which is best where they are many.
+    """
+    if point >= 0.0:
+        return 0 if code == point else 1
+    salt = np.uint64(np.int64(-point))
+    bit = mix(salt + np.uint64(np.int64(code) + 1) * GOLDEN) >> _TOP
+    return np.int64(bit)  # type: ignore[return-value]
+
+
+@kernel
 def goes_right(v: float, threshold: float, categorical: int, missing_right: int) -> int:
     """The side of a split an event goes to: 0 left, 1 right. NaN means the feature is missing."""
     if v != v:
         return missing_right
     if categorical:
-        return 0 if v == threshold else 1
+        return in_right_set(v, threshold)
     return 0 if v <= threshold else 1
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
-STREAM, DIMENSIONS = 1, 2
+STREAM, DIMENSIONS, SUBSETS = 1, 2, 4
 
 
 def mix(z: int) -> int:
@@ -31,6 +31,16 @@ def key(seed: int, purpose: int, index: int) -> int:
 
 def uniform(start: int, k: int) -> float:
     return (mix((start + (k + 1) * GOLDEN) & MASK) >> 11) / 2**53
+
+
+def subset(start: int, k: int) -> float:
+    return -2.0 - float(mix((start + (k + 1) * GOLDEN) & MASK) >> 12)
+
+
+def in_right_set(code: float, point: float) -> int:
+    if point >= 0:
+        return int(code != point)
+    return mix((int(-point) + (int(code) + 1) * GOLDEN) & MASK) >> 63
 
 
 def poisson(lam: float, start: int) -> int:
@@ -114,7 +124,7 @@ class ReferenceTree:
         if v != v:
             return int(missing_right)
         if candidate.feature in self.categorical:
-            return int(v != candidate.point)
+            return in_right_set(v, candidate.point)
         return int(v > candidate.point)
 
     def leaf_of(self, x):
@@ -198,14 +208,16 @@ class ReferenceTree:
             return
         p = self.p
         node.rows.add(y)
-        for f, candidates in zip(node.dims, node.candidates):
-            v = x[f]
-            if (
-                len(candidates) < p["n_splits"]
-                and v == v
-                and v not in [c.point for c in candidates]
-            ):
-                candidates.append(Candidate(f, v, self.n_estimation))
+        for j, (f, candidates) in enumerate(zip(node.dims, node.candidates)):
+            v, k = x[f], len(candidates)
+            if k == p["n_splits"] or v != v:
+                continue
+            known = v in [c.point for c in candidates]
+            if f in self.categorical and (known or k % 2 == 1):
+                v = subset(key(self.seed, SUBSETS, i), j * p["n_splits"] + k)
+            elif known:
+                continue
+            candidates.append(Candidate(f, v, self.n_estimation))
         for c in (c for dim in node.candidates for c in dim):
             c.structure[self.side(c, x, c.missing_right())][y] += 1
         alpha = p["alpha0"] * p["alpha_growth"] ** node.depth

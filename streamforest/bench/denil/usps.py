@@ -58,7 +58,7 @@ def run(options: Options, watcher: Watcher) -> Figure:
     if reason := unavailable("usps"):
         return Figure(key="3", title=TITLE, skipped=reason)
     train, test = recorded("usps").split()
-    runs = options.runs or (2 if options.quick else 5)
+    runs = options.runs or (2 if options.quick else 3)
     trees = options.trees or (10 if options.quick else 100)
     first, second = (2, 3) if options.quick else (10, 15)
     last = min(len(train), options.events or (500 if options.quick else len(train)))
