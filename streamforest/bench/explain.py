@@ -80,7 +80,7 @@ def explain(stream: Stream, name: str, trees: int, seed: int = 0) -> Explanation
     dicts = [x for x, _ in stream.dicts()]
 
     def fresh() -> Any:
-        return models.our_forest(forest, models.Setting(stream, trees, seed))
+        return models.our_forest(forest, trees, seed)
 
     def one_by_one(model: Any, start: int, end: int) -> None:
         for x, label in zip(dicts[start:end], y[start:end]):

@@ -150,11 +150,11 @@ def by_batches(model: Any) -> Batches:
     return Batches(advance)
 
 
-def our_forest(class_name: str, setting: Setting) -> Any:
+def our_forest(class_name: str, trees: int, seed: int) -> Any:
     """One of this package's classifiers by the name of its class."""
     import streamforest
 
-    return getattr(streamforest, class_name)(n_trees=setting.trees, seed=setting.seed, n_jobs=1)
+    return getattr(streamforest, class_name)(n_trees=trees, seed=seed, n_jobs=1)
 
 
 def register_ours(name: str, class_name: str) -> None:
@@ -164,7 +164,9 @@ def register_ours(name: str, class_name: str) -> None:
         ModelSpec(
             name,
             f"{about}, dicts",
-            lambda setting: by_dicts(our_forest(class_name, setting), setting.stream.features),
+            lambda setting: by_dicts(
+                our_forest(class_name, setting.trees, setting.seed), setting.stream.features
+            ),
             forest=class_name,
         )
     )
@@ -172,7 +174,7 @@ def register_ours(name: str, class_name: str) -> None:
         ModelSpec(
             f"{name}-batch",
             f"{about}, batches",
-            lambda setting: by_batches(our_forest(class_name, setting)),
+            lambda setting: by_batches(our_forest(class_name, setting.trees, setting.seed)),
             forest=class_name,
             batches_of=name,
         )

@@ -11,6 +11,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.bench_forest:forest",
         "Our forests against River, CapyMOA and onelearn, on the same streams.",
     ),
+    "endurance": (
+        "streamforest.cli.bench_endurance:endurance",
+        "Five million events: does memory stay in its bound, and speed up?",
+    ),
     "denil": (
         "streamforest.cli.bench_denil:denil",
         "The figures of Denil et al. 2013: forest and trees, USPS, body parts, the fringe.",
