@@ -37,43 +37,55 @@ def plant(seeds: NDArray[np.uint64]) -> Trees:
 
 
 def enlarge(trees: Trees, want: NDArray[np.int64], m: int, streams: int) -> Trees:
-    """Arrays that hold at least what a kernel wants, packed.
-
-    Arenas only grow at the top, so part of what is full may be left-overs: the new size is twice what
-    is live, or what is wanted beyond it. Each entry is copied O(1) times on average.
-    """
+    """Arrays that hold at least what a kernel wants."""
     n_trees, nodes = trees.node.shape
-    node, leaf = trees.node, trees.leaf
     if want[WANT_NODES] > nodes:
         node = np.zeros((n_trees, 2 * nodes), NODE)
         leaf = np.zeros((n_trees, 2 * nodes), LEAF)
         node[:, :nodes] = trees.node
         leaf[:, :nodes] = trees.leaf
         trees = trees._replace(node=node, leaf=leaf)
-    short = (
-        want[WANT_HIST] > trees.hist.shape[1],
-        want[WANT_BLOCK] > trees.block.shape[1],
-        want[WANT_POINT] > trees.point.shape[1],
-    )
-    if not any(short):
-        return trees
+    wanted = want[[WANT_HIST, WANT_BLOCK, WANT_POINT]]
+    if (wanted > _capacities(trees)).any():
+        tops = [trees.tree[name].max() for name in ("hist_top", "block_top", "point_top")]
+        trees = pack(trees, np.maximum(0, wanted - np.array(tops)), m, streams)
+    return trees
+
+
+def pack(trees: Trees, extra: NDArray[np.int64], m: int, streams: int) -> Trees:
+    """Arenas half as large again as what is live in the fullest tree, and `extra` beyond that.
+
+    Arenas only grow at the top, so what splits leave behind stays until here. Each entry is copied
+    O(1) times on average.
+    """
+    n_trees = len(trees.tree)
     sizes = np.zeros(3, np.int64)
-    most = np.zeros(3, np.int64)
+    most = np.full(3, 16, np.int64)
     for t in range(n_trees):
         arena.live(trees, t, m, streams, sizes)
         np.maximum(most, sizes, out=most)
-    tops = np.array([trees.tree[name].max() for name in ("hist_top", "block_top", "point_top")])
-    extra = np.maximum(0, want[[WANT_HIST, WANT_BLOCK, WANT_POINT]] - tops)
-    old = np.array([trees.hist.shape[1], trees.block.shape[1], trees.point.shape[1]])
-    new = np.where(short, np.maximum(2 * most + extra, 16), old)
-    hist = np.zeros((n_trees, new[0]), np.int64)
-    block = np.zeros((n_trees, new[1]), np.int32)
-    point = np.zeros((n_trees, new[2]), np.float64)
-    score = np.zeros((n_trees, new[2]), np.int64)
-    born = np.zeros((n_trees, new[2]), np.int64)
+    hist, block, point = (most + most // 2 + extra).tolist()
+    new = trees._replace(
+        hist=np.zeros((n_trees, hist), np.int64),
+        block=np.zeros((n_trees, block), np.int32),
+        point=np.zeros((n_trees, point), np.float64),
+        score=np.zeros((n_trees, point), np.int64),
+        born=np.zeros((n_trees, point), np.int64),
+    )
     for t in range(n_trees):
-        arena.pack(trees, t, m, streams, hist, block, point, score, born)
-    return trees._replace(hist=hist, block=block, point=point, score=score, born=born)
+        arena.pack(trees, t, m, streams, new.hist, new.block, new.point, new.score, new.born)
+    return new
+
+
+def is_slack(trees: Trees) -> bool:
+    """Whether most of the fringe's arrays is unused: full trees gave their fringe back."""
+    return trees.block.nbytes > 4 * len(trees.tree) * (
+        int(trees.tree["fringe_bytes"].max()) + 65536
+    )
+
+
+def _capacities(trees: Trees) -> NDArray[np.int64]:
+    return np.array([trees.hist.shape[1], trees.block.shape[1], trees.point.shape[1]])
 
 
 def nbytes(trees: Trees) -> int:

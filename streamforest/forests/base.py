@@ -247,7 +247,8 @@ class Forest(base.MiniBatchClassifier, abc.ABC):
         before any class is all zeros; a row that was only learned is NaN. A bad row refuses the
         whole call, names the row and nothing is learned.
         """
-        marks = self._features.mark(), len(self._labels)
+        self._features.begin()
+        n_classes = len(self._labels)
         try:
             n = length(X)
             labels = [None] * n if y is None else as_list(y, n)
@@ -256,8 +257,8 @@ class Forest(base.MiniBatchClassifier, abc.ABC):
             rows, known_features = self._encode(X, learns)
             index, known_classes = index_labels(self._labels, labels, learns)
         except InputError:
-            self._features.rollback(marks[0])
-            self._labels.truncate(marks[1])
+            self._features.rollback()
+            self._labels.truncate(n_classes)
             raise
         self._routed = None
         scores = self._advance(rows, index, ops, known_features)
@@ -309,7 +310,7 @@ class Forest(base.MiniBatchClassifier, abc.ABC):
                 f"X is an array of {array.dtype} with {array.ndim} dimensions: "
                 "pass a 2-D array of numbers, a DataFrame or a list of dicts"
             )
-        if any(type(name) is not int for name in table.names):
+        if not table.positional:
             raise FeatureError(
                 f"X is an array, but this model's features have names, such as {table.names[0]!r}: "
                 "pass a DataFrame or dicts"
@@ -324,11 +325,11 @@ class Forest(base.MiniBatchClassifier, abc.ABC):
             self._one_buffers(size)
         if self._features.pack(x, self._one_rows[which], 0):
             return which
-        mark = self._features.mark()
+        self._features.begin()
         try:
             row = self._features.row(x, learn)
         except InputError:
-            self._features.rollback(mark)
+            self._features.rollback()
             raise
         if 8 * len(row) > size:
             self._one_buffers(8 * len(row))

@@ -50,5 +50,6 @@ def posteriors(
     if silent.any():
         for r in np.flatnonzero(silent & (known > 0)):
             P[r, : known[r]] = 1.0 / known[r]
-    P[(op & PREDICT) == 0] = np.nan
+    if not (op & PREDICT).all():
+        P[(op & PREDICT) == 0] = np.nan
     return P

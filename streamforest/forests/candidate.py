@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests import candidate_state
-from streamforest.forests.arrays import enlarge, nbytes, plant
+from streamforest.forests.arrays import enlarge, is_slack, nbytes, pack, plant
 from streamforest.forests.base import Forest
 from streamforest.kernels.compiling import Announced
 from streamforest.kernels.entropy import STEPS
@@ -74,6 +74,19 @@ class CandidateForest(Forest):
 
     def _enlarge(self, want: NDArray[np.int64]) -> None:
         self._trees = enlarge(self._trees, want, self._points_per_dim, self._streams)
+
+    def _advance(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+    ) -> NDArray[Any]:
+        scores = super()._advance(X, y, op, known)
+        if is_slack(self._trees):
+            none = np.zeros(3, np.int64)
+            self._trees = pack(self._trees, none, self._points_per_dim, self._streams)
+        return scores
 
     def _dump(self) -> dict[str, NDArray[Any]]:
         return candidate_state.dump(self._trees, self._points_per_dim, self._streams)

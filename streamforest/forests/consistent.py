@@ -62,7 +62,8 @@ class ConsistentForestClassifier(CandidateForest):
     max_nodes
         Nodes per tree at most. A full tree keeps counting and answering, gives its fringe back, and
         the guarantee ends. A node takes 120 bytes, a class of a leaf 16; arrays are kept up to twice
-        as large as what they hold.
+        as large as what they hold, so a forest stays below n_trees · 2 · (max_fringe_bytes +
+        max_nodes · (120 + 8 · classes of a leaf)).
     voting
         "soft" averages the trees' posteriors; "hard" is the paper's majority vote (section 3.5). Ties
         go to the class seen first.
@@ -122,7 +123,7 @@ class ConsistentForestClassifier(CandidateForest):
         p_structure: float = 0.5,
         p_ignore: float = 0.0,
         max_fringe: int | None = None,
-        max_fringe_bytes: int = 16_000_000,
+        max_fringe_bytes: int = 8_000_000,
         max_nodes: int = 32_768,
         voting: str = "soft",
         max_classes: int = 10_000,

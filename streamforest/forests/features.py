@@ -54,6 +54,7 @@ class FeatureTable:
         self.kinds: list[int] = []
         self.categories: list[dict[Any, int]] = []
         self._index: dict[Name, int] = {}
+        self._changes: list[tuple[str, int]] = []  # since `begin`, for `rollback`
         self._prepare()
 
     def __len__(self) -> int:
@@ -66,11 +67,14 @@ class FeatureTable:
         self._fast = itemgetter(*self.names) if plain else None
         self._pack = Struct(f"{n}d").pack_into
         self.categorical = np.array([kind == CATEGORY for kind in self.kinds], np.uint8)
+        self._plain = plain
+        self.positional = all(type(name) is int for name in self.names)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in ("_fast", "_pack", "categorical"):
+        for name in ("_fast", "_pack", "_plain", "categorical", "positional"):
             del state[name]
+        state["_changes"] = []
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -135,6 +139,13 @@ class FeatureTable:
             self.names.append(name)
             self.kinds.append(UNKNOWN)
             self.categories.append({})
+            self._changes.append(("name", len(self.names) - 1))
+        self._prepare()
+
+    def _settle(self, j: int, kind: int) -> None:
+        """The first value of a column decides what it holds."""
+        self.kinds[j] = kind
+        self._changes.append(("kind", j))
         self._prepare()
 
     def _value(self, j: int, value: Any, learn: bool) -> float:
@@ -151,8 +162,7 @@ class FeatureTable:
             return self._category(j, str(value) if is_text else value, learn)
         number = self._number(self.names[j], value, learn)
         if learn and kind == UNKNOWN and number == number:
-            self.kinds[j] = NUMBER
-            self._prepare()
+            self._settle(j, NUMBER)
         return number
 
     def _number(self, name: Any, value: Any, learn: bool) -> float:
@@ -191,9 +201,9 @@ class FeatureTable:
                 f"the next being {_short(value)}: raise max_categories or group the values"
             )
         if self.kinds[j] == UNKNOWN:
-            self.kinds[j] = CATEGORY
-            self._prepare()
+            self._settle(j, CATEGORY)
         codes[value] = len(codes)
+        self._changes.append(("category", j))
         return float(len(codes) - 1)
 
     # ---- batches
@@ -229,14 +239,13 @@ class FeatureTable:
         self, X: NDArray[Any], names: Sequence[Any], learns: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Rows of a batch of numbers whose columns have these names."""
-        if learns.any():
+        as_known = self._plain and list(names) == self.names
+        if not as_known and learns.any():
             self.add_names(name for name in names if name not in self._index)
             for name in names:
                 j = self._index[name]
-                if self.kinds[j] == UNKNOWN and len(X):
-                    self.kinds[j] = NUMBER
-            self._prepare()
-        at = [self._index.get(name, -1) for name in names]
+                if self.kinds[j] == UNKNOWN:
+                    self._settle(j, NUMBER)
         finite = np.isfinite(X)
         if not finite.all():
             for r, c in np.argwhere(~finite & learns[:, None])[:1].tolist():
@@ -246,8 +255,9 @@ class FeatureTable:
                     raise FeatureError(f"row {r}: {error}") from None
             X = np.where(finite, X, np.nan)
         known = np.full(len(X), len(self.names), np.int64)
-        if at == list(range(len(self.names))):
+        if as_known:
             return np.ascontiguousarray(X, np.float64), known
+        at = [self._index.get(name, -1) for name in names]
         out = np.full((len(X), max(1, len(self.names))), np.nan)
         for c, j in enumerate(at):
             if j >= 0:
@@ -264,20 +274,22 @@ class FeatureTable:
 
     # ---- taking back, saving
 
-    def mark(self) -> tuple[int, list[int], list[int]]:
-        """Where the table stands, for `rollback`."""
-        return len(self.names), list(self.kinds), [len(codes) for codes in self.categories]
+    def begin(self) -> None:
+        """From here on `rollback` takes everything back."""
+        self._changes.clear()
 
-    def rollback(self, mark: tuple[int, list[int], list[int]]) -> None:
-        """Forget all that came since `mark`: an input was refused as a whole."""
-        n, kinds, sizes = mark
-        for name in self.names[n:]:
-            del self._index[name]
-        del self.names[n:], self.categories[n:]
-        self.kinds = kinds
-        for codes, size in zip(self.categories, sizes):
-            while len(codes) > size:
-                codes.popitem()
+    def rollback(self) -> None:
+        """Forget all that came since `begin`: an input was refused as a whole."""
+        for what, j in reversed(self._changes):
+            if what == "name":
+                del self._index[self.names.pop()]
+                self.kinds.pop()
+                self.categories.pop()
+            elif what == "kind":
+                self.kinds[j] = UNKNOWN
+            else:
+                self.categories[j].popitem()
+        self._changes.clear()
         self._prepare()
 
     def restore(self, names: Sequence[Any], kinds: Sequence[int], values: Sequence[Any]) -> None:

@@ -89,7 +89,7 @@ class OnlineForestClassifier(CandidateForest):
         min_gain: float = 0.1,
         max_depth: int = 50,
         gamma: float = 0.0,
-        max_fringe_bytes: int = 16_000_000,
+        max_fringe_bytes: int = 8_000_000,
         max_nodes: int = 32_768,
         voting: str = "soft",
         max_classes: int = 10_000,
