@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from streamforest.datasets.generated import digits, gaussians
+from streamforest.datasets.generated import digits, gaussians, gaussians_bayes_rate
 from streamforest.datasets.recorded import DATA_VARIABLE, data_folder, recorded
 from streamforest.datasets.registry import (
     StreamSpec,
@@ -30,6 +30,7 @@ __all__ = [
     "data_folder",
     "digits",
     "gaussians",
+    "gaussians_bayes_rate",
     "get_spec",
     "load",
     "names",

@@ -58,6 +58,23 @@ def _gaussian_bayes_rule(X: NDArray[np.float64]) -> NDArray[np.int64]:
     return best
 
 
+def gaussians_bayes_rate(step: float = 0.01) -> float:
+    """The accuracy no rule can beat on `gaussians`: the integral of the largest weighted density, on a grid.
+
+    The integrand is continuous and falls off like a Gaussian, so the error of a grid this fine is
+    below 1e-6.
+    """
+    axis = np.arange(-9.0, 9.0, step)
+    best = np.zeros((len(axis), len(axis)))
+    for weight, centre, spread in zip(_WEIGHTS, _CENTRES, _SPREADS, strict=True):
+        along = [
+            np.exp(-0.5 * ((axis - c) / s) ** 2) / (s * np.sqrt(2 * np.pi))
+            for c, s in zip(centre, spread, strict=True)
+        ]
+        np.maximum(best, weight * np.outer(along[0], along[1]), out=best)
+    return float(best.sum() * step * step)
+
+
 def digits(passes: int = 3, seed: int = 0) -> Stream:
     """scikit-learn's 8×8 digits, `passes` times over, each pass shuffled anew.
 

@@ -16,7 +16,7 @@ from streamforest.bench import denil as benchmark
 from streamforest.bench.denil import bodyparts, fringe, mixture, show
 from streamforest.bench.denil.common import Curve, Figure, Options, Panel, log_spaced, transposed
 from streamforest.cli.bench_denil import FIGURES, denil
-from streamforest.datasets import DATA_VARIABLE, digits, gaussians
+from streamforest.datasets import DATA_VARIABLE, digits, gaussians, gaussians_bayes_rate
 from streamforest.errors import ConfigError
 
 
@@ -119,8 +119,8 @@ def test_fig_2_the_forest_is_above_its_trees_and_below_bayes(tmp_path: Path) -> 
 
 
 def test_the_bayes_rate_is_that_of_the_bayes_rule_on_many_rows() -> None:
-    rate = mixture.bayes_rate()
-    assert rate == pytest.approx(mixture.bayes_rate(step=0.05), abs=1e-5)
+    rate = gaussians_bayes_rate()
+    assert rate == pytest.approx(gaussians_bayes_rate(step=0.05), abs=1e-5)
     assert rate == pytest.approx(gaussians(200_000, seed=5).bayes_rate, abs=0.004)
 
 

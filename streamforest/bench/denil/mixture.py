@@ -45,25 +45,6 @@ _TEST_SEED = 1_000_000  # apart from the seeds of the training streams
 UNBOUNDED_BYTES = 1 << 40
 
 
-def bayes_rate(step: float = 0.01) -> float:
-    """The accuracy no rule can beat: the integral of the largest weighted density, on a grid.
-
-    The integrand is continuous and falls off like a Gaussian, so the error of a grid this fine is
-    below 1e-6.
-    """
-    from streamforest.datasets.generated import _CENTRES, _SPREADS, _WEIGHTS
-
-    axis = np.arange(-9.0, 9.0, step)
-    best = np.zeros((len(axis), len(axis)))
-    for weight, centre, spread in zip(_WEIGHTS, _CENTRES, _SPREADS, strict=True):
-        along = [
-            np.exp(-0.5 * ((axis - c) / s) ** 2) / (s * np.sqrt(2 * np.pi))
-            for c, s in zip(centre, spread, strict=True)
-        ]
-        np.maximum(best, weight * np.outer(along[0], along[1]), out=best)
-    return float(best.sum() * step * step)
-
-
 def votes_right(
     answers: NDArray[np.int64], truth: NDArray[np.int64], n_classes: int
 ) -> tuple[float, float]:
@@ -83,7 +64,7 @@ def votes_right(
 def run(options: Options, watcher: Watcher) -> Figure:
     """Measure the figure on held-out rows of the same mixture."""
     from streamforest import ConsistentForestClassifier
-    from streamforest.datasets import gaussians
+    from streamforest.datasets import gaussians, gaussians_bayes_rate
 
     runs = options.runs or (2 if options.quick else 10)
     trees = options.trees or (20 if options.quick else 100)
@@ -125,7 +106,7 @@ def run(options: Options, watcher: Watcher) -> Figure:
         "training events",
         "accuracy on held-out events",
         curves,
-        levels={BAYES: bayes_rate()},
+        levels={BAYES: gaussians_bayes_rate()},
     )
     forest = np.minimum(curves[0].runs, curves[1].runs)  # the lower of the two, at each point
     trees_alone = np.array(curves[2].runs)
