@@ -281,6 +281,13 @@ class Forest(base.MiniBatchClassifier, abc.ABC):
                 out[t] = -1
         return out
 
+    def warm_up(self) -> None:
+        """Compile, or load, all that this forest will ever call, so that no event has to wait."""
+        other = self.clone()
+        other.advance(np.zeros((2, 1)), ["a", "b"])
+        other._enlarge(np.full(_WANTS, 1_000, np.int64))
+        other._dump()
+
     def save(self, path: Any) -> None:
         """Write a snapshot; `streamforest.load` reads it."""
         from streamforest.forests.snapshot import save

@@ -256,7 +256,8 @@ class FeatureTable:
             X = np.where(finite, X, np.nan)
         known = np.full(len(X), len(self.names), np.int64)
         if as_known:
-            return np.ascontiguousarray(X, np.float64), known
+            # writable and aligned as well: another kind of array would be compiled for anew
+            return np.require(X, np.float64, ["C", "A", "W"]), known
         at = [self._index.get(name, -1) for name in names]
         out = np.full((len(X), max(1, len(self.names))), np.nan)
         for c, j in enumerate(at):

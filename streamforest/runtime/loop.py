@@ -115,9 +115,8 @@ class Run:
 
     def warm_up(self) -> None:
         """Let the kernels compile before the first event, so that no event waits for it."""
-        batch = self.source.rows(0, min(2, self.source.total))
         for model in self.models.values():
-            model.clone().advance(batch.x, batch.y)
+            model.warm_up()
 
     def consume(
         self,

@@ -14,6 +14,7 @@ from support.events import blobs, growing_stream
 
 from streamforest import BOTH, LEARN, PREDICT, ConsistentForestClassifier, OnlineForestClassifier
 from streamforest.forests.snapshot import encode
+from streamforest.kernels import consistent as kernels
 
 FORESTS = [
     pytest.param(ConsistentForestClassifier, {"max_fringe_bytes": 80_000}, id="consistent"),
@@ -115,6 +116,26 @@ def test_learning_after_predicting_routes_once(monkeypatch: pytest.MonkeyPatch) 
     model.predict_one(x)
     model.learn_one({**x, "f1": 7.5}, y)
     assert reused == [False, True, False, False, False]
+
+
+def test_one_kernel_serves_every_kind_of_array() -> None:
+    """A second signature would mean compiling again, in the middle of a stream."""
+    X, y = blobs(200)
+    model = ConsistentForestClassifier(n_trees=2, seed=1)
+    model.warm_up()
+    read_only = X.copy()
+    read_only.flags.writeable = False
+    bits = set()
+    for rows in (X, read_only, np.asfortranarray(X), X[::-1][::-1], pd.DataFrame(X)):
+        fresh = model.clone()
+        fresh.advance(rows, y)
+        fresh.predict_one(dict(enumerate(X[0])))
+        fresh.learn_one(dict(enumerate(X[0])), int(y[0]))
+        bits.add(encode({"main": fresh}))
+    assert len(bits) == 1
+    model.advance(X.astype(np.float32), y)
+    model.advance(X.astype(int), y)
+    assert len(kernels.advance.signatures) == 1
 
 
 def test_what_advance_returns() -> None:
