@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel
 from streamforest.kernels.fringe import growth, leaf_bytes, live_rows, n_dimensions
-from streamforest.kernels.tree import Trees, new_leaf
+from streamforest.kernels.tree import Trees, clear_candidates, new_leaf
 
 # What an arena lacks, in the order of the `want` array that kernels fill in before they return.
 WANT_NODES, WANT_HIST, WANT_BLOCK, WANT_POINT = range(4)
@@ -48,15 +48,7 @@ def deactivate(trees: Trees, t: int, i: int, m: int, streams: int) -> None:
     leaf = trees.leaf[t, i]
     tree.n_active -= 1
     tree.fringe_bytes -= leaf_bytes(leaf.n_dims, m, streams, live_rows(leaf))
-    leaf.active = 0
-    leaf.block = -1
-    leaf.points = 0
-    leaf.n_dims = 0
-    leaf.drawn_from = 0
-    leaf.rows = 0
-    leaf.row_room = 0
-    leaf.reserved = 0
-    leaf.met = 0
+    clear_candidates(leaf)
 
 
 @kernel

@@ -129,6 +129,20 @@ def descend(trees: Trees, t: int, x: NDArray[np.float64]) -> int:
 
 
 @kernel
+def clear_candidates(leaf: Record) -> None:
+    """A leaf outside the fringe has no candidate splits."""
+    leaf.active = 0
+    leaf.block = -1
+    leaf.points = 0
+    leaf.n_dims = 0
+    leaf.drawn_from = 0
+    leaf.rows = 0
+    leaf.row_room = 0
+    leaf.reserved = 0
+    leaf.met = 0
+
+
+@kernel
 def new_leaf(trees: Trees, t: int, i: int, depth: int, born: int) -> None:
     """Node `i` becomes an empty, inactive leaf without a histogram."""
     node = trees.node[t, i]
@@ -144,17 +158,9 @@ def new_leaf(trees: Trees, t: int, i: int, depth: int, born: int) -> None:
     leaf.n_classes = 0
     leaf.n = 0
     leaf.best = -1
-    leaf.active = 0
     leaf.errors = 0
     leaf.born = born
-    leaf.block = -1
-    leaf.points = 0
-    leaf.n_dims = 0
-    leaf.drawn_from = 0
-    leaf.rows = 0
-    leaf.row_room = 0
-    leaf.reserved = 0
-    leaf.met = 0
+    clear_candidates(leaf)
 
 
 @kernel
