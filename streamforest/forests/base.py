@@ -18,7 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 from river import base
 
 from streamforest.errors import FeatureError, InputError
-from streamforest.forests.batch import LEARN, PREDICT, length, operations, posteriors
+from streamforest.forests.batch import (
+    LEARN,
+    PREDICT,
+    length,
+    operations,
+    other_than_numbers,
+    posteriors,
+    records,
+)
 from streamforest.forests.features import FeatureTable
 from streamforest.forests.labels import Label, LabelTable, as_list, index_labels
 from streamforest.forests.parameters import check_choice, check_int
@@ -303,11 +311,10 @@ class Forest(base.MiniBatchClassifier, abc.ABC):
         table = self._features
         if isinstance(X, pd.DataFrame):
             names = list(X.columns)
-            numeric = all(getattr(t, "kind", "O") in "biuf" for t in X.dtypes)
             if len(set(names)) != len(names):
                 raise FeatureError(f"X has columns of the same name: {names!r}")
-            if not numeric or table.holds_categories(names):
-                return table.rows(X.to_dict("records"), learns.tolist())
+            if other_than_numbers(X) or table.holds_categories(names):
+                return table.rows(records(X), learns.tolist())
             return table.matrix(X.to_numpy(np.float64), names, learns)
         if isinstance(X, Sequence) and (len(X) == 0 or isinstance(X[0], Mapping)):
             return table.rows(X, learns.tolist())

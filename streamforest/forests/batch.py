@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from streamforest.errors import FeatureError, InputError, LabelError
@@ -20,6 +21,28 @@ def length(X: Any) -> int:
         raise FeatureError(
             f"X is a {type(X).__name__}: pass a 2-D array, a DataFrame or a list of dicts"
         ) from None
+
+
+def other_than_numbers(frame: pd.DataFrame) -> list[Any]:
+    """The columns of a frame that hold strings, objects, categories, times or nullable numbers."""
+    return [
+        name
+        for name, kind in frame.dtypes.items()
+        if not isinstance(kind, np.dtype) or kind.kind not in "biuf"
+    ]
+
+
+def records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """The rows of a frame as dicts.
+
+    Among strings and objects pandas writes NaN (or NA, NaT) where a value is missing, so there it
+    becomes None; in a column of numbers NaN stays, to be refused or taken as missing as asked for.
+    """
+    columns = other_than_numbers(frame)
+    plain = frame.astype(dict.fromkeys(columns, object))
+    for name in columns:
+        plain[name] = plain[name].where(frame[name].notna(), None)
+    return plain.to_dict("records")
 
 
 def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:

@@ -222,7 +222,8 @@ def test_frames_with_categories_and_missing_values() -> None:
     for x, y in zip([{"c": "u", "n": 1}, {"n": 2}, {"c": "v", "n": 3}], "aba"):
         by_dicts.learn_one(x if "c" in x else {**x, "c": None}, y)
     assert encode({"main": by_frame}) == encode({"main": by_dicts})
-    by_frame.learn_many(pd.DataFrame({"c": [7], "n": [1]}), pd.Series(["a"]))
+    nullable = pd.DataFrame({"c": [7, 7], "n": pd.array([1, None], "Int64")})
+    by_frame.learn_many(nullable, pd.Series(["a", "a"]))
     assert 7.0 in by_frame._features.categories[0]
 
 
