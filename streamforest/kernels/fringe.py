@@ -286,11 +286,9 @@ def _estimation_step(
 ) -> None:
     """One estimation event at the candidates of one dimension."""
     for s in range(points.shape[0]):
-        right = _right(v, points[s], kind, totals[2 * s], totals[2 * s + 1])
-        counts[2 * s] += 1 - right
-        counts[2 * s + 1] += right
-        reached[2 * s] += 1 - right
-        reached[2 * s + 1] += right
+        k = 2 * s + _right(v, points[s], kind, totals[2 * s], totals[2 * s + 1])
+        counts[k] += 1
+        reached[k] += 1
 
 
 @kernel
