@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from streamforest._version import __version__
 
 if TYPE_CHECKING:
-    from streamforest.forests.batch import BOTH, LEARN, PREDICT
     from streamforest.forests.consistent import ConsistentForestClassifier
     from streamforest.forests.online import OnlineForestClassifier
     from streamforest.forests.snapshot import load, save
+    from streamforest.kernels.tree import BOTH, LEARN, PREDICT
 
 _HOME = {
-    "BOTH": "streamforest.forests.batch",
-    "LEARN": "streamforest.forests.batch",
-    "PREDICT": "streamforest.forests.batch",
+    "BOTH": "streamforest.kernels.tree",
+    "LEARN": "streamforest.kernels.tree",
+    "PREDICT": "streamforest.kernels.tree",
     "ConsistentForestClassifier": "streamforest.forests.consistent",
     "OnlineForestClassifier": "streamforest.forests.online",
     "load": "streamforest.forests.snapshot",

@@ -9,8 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from streamforest.errors import FeatureError, InputError, LabelError
-
-PREDICT, LEARN, BOTH = 1, 2, 3
+from streamforest.kernels.tree import BOTH, LEARN, PREDICT
 
 
 def length(X: Any) -> int:
@@ -47,12 +46,15 @@ def records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
 
 def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:
     """What to do with each row, as asked for or by its label."""
-    labelled = None not in labels
+    labelled = not any(label is None for label in labels)
     if op is None:
         if labelled:
             return np.full(len(labels), BOTH, np.uint8)
         return np.array([PREDICT if y is None else BOTH for y in labels], np.uint8)
-    ops = np.asarray(op)
+    try:
+        ops = np.asarray(op)
+    except ValueError:
+        ops = np.empty(0)
     if ops.shape != (len(labels),) or not np.isin(ops, (PREDICT, LEARN, BOTH)).all():
         raise InputError(
             f"op must hold one of PREDICT ({PREDICT}), LEARN ({LEARN}), BOTH ({BOTH}) per row"

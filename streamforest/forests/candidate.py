@@ -75,18 +75,10 @@ class CandidateForest(Forest):
     def _enlarge(self, want: NDArray[np.int64]) -> None:
         self._trees = enlarge(self._trees, want, self._points_per_dim, self._streams)
 
-    def _advance(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-    ) -> NDArray[Any]:
-        scores = super()._advance(X, y, op, known)
+    def _tidy(self) -> None:
         if is_slack(self._trees):
             none = np.zeros(3, np.int64)
             self._trees = pack(self._trees, none, self._points_per_dim, self._streams)
-        return scores
 
     def _dump(self) -> dict[str, NDArray[Any]]:
         return candidate_state.dump(self._trees, self._points_per_dim, self._streams)

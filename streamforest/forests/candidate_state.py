@@ -94,6 +94,7 @@ def _check_nodes(flat: Flat, n_trees: int, shape: _Shape) -> None:
     start = np.repeat(np.cumsum(n_nodes) - n_nodes, n_nodes)
     own = np.arange(size) - start  # index within the tree
     demand(flat.left[inner] > own[inner], "left")
+    demand(flat.left[inner] + 1 < np.repeat(n_nodes, n_nodes)[inner], "left")
     # lefts of all trees, as global indices, must be exactly the odd positions of each tree
     lefts = np.sort(flat.left[inner].astype(np.int64) + start[inner])
     expected = np.flatnonzero(own % 2 == 1)

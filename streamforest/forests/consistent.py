@@ -56,7 +56,8 @@ class ConsistentForestClassifier(CandidateForest):
         Active leaves per tree at most; None: as many as the bytes allow.
     max_fringe_bytes
         Bytes of candidate statistics per tree at most, counted from live entries: a leaf with D
-        dimensions and K classes takes about 16·D·m·(K + 1) + 24·D·m. One leaf may always be active.
+        dimensions and K classes takes about 16·D·m·(K + 1) + 24·D·m, the classes of its histogram
+        counting from the start. One leaf may always be active.
         Classes that an active leaf meets later can overshoot the bound by their rows;
         `summary()["fringe_overshoot"]` shows it.
     max_nodes
@@ -83,8 +84,9 @@ class ConsistentForestClassifier(CandidateForest):
     The defaults fulfil the conditions of the theorem and were chosen on the thirteen streams of
     `streamforest bench forest`: mean accuracy .810 with 10 trees, 2 seeds. From λ = 5, m = 10, τ = .05,
     α₀ = 5, growth 1.05 (.781), one at a time: α₀ = 10 .759, α₀ = 2 .801, λ = 3 .772, λ = 10 .789,
-    m = 5 .778 (at the defaults 2, 3 and 4 are level), τ = .1 .782, p_structure = .35 .779 and .65 .772, hard voting .728. On the Gaussian
-    mixture a larger α₀ is a little closer to the Bayes rule (.667 against .662 of .670).
+    m = 5 .778 (at the defaults 2, 3 and 4 are level), τ = .1 .782, p_structure = .35 .779 and
+    .65 .772, hard voting .728. On the Gaussian mixture a larger α₀ is a little closer to the Bayes
+    rule (.667 against .662 of .670).
 
     References
     ----------
@@ -156,17 +158,17 @@ class ConsistentForestClassifier(CandidateForest):
 
     @property
     def _points_per_dim(self) -> int:
-        return self.n_splits
+        return int(self._params["n_splits"][0])
 
     def _pack_params(self) -> NDArray[np.void]:
         check_number("lam", self.lam, 0, 1e6)
-        check_int("n_splits", self.n_splits, 1)
+        check_int("n_splits", self.n_splits, 1, 10_000)
         check_number("tau", self.tau, 0)
-        check_number("alpha0", self.alpha0, 0, above=True)
+        check_number("alpha0", self.alpha0, 0, inside=True)
         check_number("alpha_growth", self.alpha_growth, 1)
-        check_number("beta_factor", self.beta_factor, 0, above=True)
-        check_number("p_structure", self.p_structure, 0, 1)
-        check_number("p_ignore", self.p_ignore, 0, 1)
+        check_number("beta_factor", self.beta_factor, 0, inside=True)
+        check_number("p_structure", self.p_structure, 0, 1, inside=True)
+        check_number("p_ignore", self.p_ignore, 0, 0.99)
         if self.max_fringe is not None:
             check_int("max_fringe", self.max_fringe, 1)
         check_int("max_fringe_bytes", self.max_fringe_bytes, 1)
@@ -181,7 +183,7 @@ class ConsistentForestClassifier(CandidateForest):
                 "alpha_growth=1: alpha(d) does not grow with the depth, so the forest's "
                 "theorem of consistency does not hold; use a value above 1",
                 ConsistencyWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         params = np.zeros(1, kernels.PARAMS)
         for name in kernels.PARAMS.names or ():

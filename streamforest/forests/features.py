@@ -94,8 +94,9 @@ class FeatureTable:
             values = fast(x)
             if len(self.names) == 1:
                 values = (values,)
-            if not math.isfinite(sum(values)):
-                return False
+            total = sum(values)
+            if not (isinstance(total, (float, int)) and math.isfinite(total)):
+                return False  # one of them is not finite, or of a kind that needs a look
             self._pack(into, at, *values)
         except (KeyError, TypeError, StructError, OverflowError, ValueError):
             return False
@@ -167,7 +168,7 @@ class FeatureTable:
 
     def _number(self, name: Any, value: Any, learn: bool) -> float:
         try:
-            if isinstance(value, (bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
+            if isinstance(value, (bytes, bytearray, complex)) or getattr(value, "ndim", 0) != 0:
                 raise TypeError
             number = float(value)
         except (TypeError, ValueError, OverflowError):
@@ -239,14 +240,16 @@ class FeatureTable:
         self, X: NDArray[Any], names: Sequence[Any], learns: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Rows of a batch of numbers whose columns have these names."""
+        with np.errstate(over="ignore"):  # wider numbers may not be finite as float64
+            X = np.asarray(X, np.float64)
+        finite = np.isfinite(X)
         as_known = self._plain and list(names) == self.names
         if not as_known and learns.any():
             self.add_names(name for name in names if name not in self._index)
-            for name in names:
+            for name, valued in zip(names, finite[learns].any(axis=0).tolist()):
                 j = self._index[name]
-                if self.kinds[j] == UNKNOWN:
+                if self.kinds[j] == UNKNOWN and valued:
                     self._settle(j, NUMBER)
-        finite = np.isfinite(X)
         if not finite.all():
             for r, c in np.argwhere(~finite & learns[:, None])[:1].tolist():
                 try:
@@ -316,8 +319,14 @@ def plain_name(name: Any) -> Name:
     """A feature's name as a plain value that can be sorted and saved."""
     if isinstance(name, np.generic):
         name = name.item()
-    if isinstance(name, (str, int)) or (isinstance(name, float) and math.isfinite(name)):
-        return name
+    if type(name) in (str, int, bool):
+        return name  # type: ignore[no-any-return]
+    if isinstance(name, str):
+        return str.__str__(name)
+    if isinstance(name, int):
+        return int(name)
+    if isinstance(name, float) and math.isfinite(name):
+        return float(name)
     raise FeatureError(
         f"feature name {_short(name)} ({type(name).__name__}) cannot be kept: use a str or a number"
     )

@@ -121,10 +121,14 @@ def _refusal(y: Any) -> str:
 
 def as_list(y: Any, n: int) -> list[Any]:
     """Labels of a batch as Python values; arrays and Series included."""
-    values = y.tolist() if isinstance(y, np.ndarray) or hasattr(y, "tolist") else list(y)
-    if not isinstance(values, list) or len(values) != n:
-        size = len(values) if isinstance(values, list) else "no"
-        raise LabelError(f"y has {size} labels for {n} rows of X: pass one label (or None) per row")
+    try:
+        values = y.tolist() if hasattr(y, "tolist") else list(y)
+        size = len(values)
+    except TypeError:
+        size = -1
+    if size != n:
+        what = f"has {size} labels" if size >= 0 else f"is a {type(y).__name__}"
+        raise LabelError(f"y {what}, X has {n} rows: pass one label (or None) per row")
     return values
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import SnapshotError
-from streamforest.forests.base import EPOCH
 from streamforest.forests.candidate import CandidateForest
+from streamforest.forests.engine import EPOCH
 from streamforest.forests.parameters import check_choice, check_int, check_number
 from streamforest.kernels import online as kernels
 from streamforest.kernels.compiling import Announced
@@ -124,11 +124,11 @@ class OnlineForestClassifier(CandidateForest):
 
     @property
     def _points_per_dim(self) -> int:
-        return self.n_thresholds
+        return int(self._params["n_thresholds"][0])
 
     def _pack_params(self) -> NDArray[np.void]:
-        check_int("n_features", self.n_features, 1)
-        check_int("n_thresholds", self.n_thresholds, 1)
+        check_int("n_features", self.n_features, 1, 1_000_000)
+        check_int("n_thresholds", self.n_thresholds, 1, 10_000)
         check_int("min_samples", self.min_samples, 2)
         check_number("min_gain", self.min_gain, 0)
         check_int("max_depth", self.max_depth, 0)

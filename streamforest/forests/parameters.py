@@ -8,22 +8,26 @@ import numpy as np
 
 from streamforest.errors import ParameterError
 
+LARGEST = 1 << 53
 
-def check_int(name: str, value: Any, least: int) -> None:
-    """Refuse a parameter that is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ParameterError(f"{name}={value!r}: use a whole number of at least {least}")
+
+def check_int(name: str, value: Any, least: int, most: int = LARGEST) -> None:
+    """Refuse a parameter that is not a whole number in [`least`, `most`]."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not (whole and least <= value <= most):
+        high = "" if most == LARGEST else f" and at most {most}"
+        raise ParameterError(f"{name}={value!r}: use a whole number of at least {least}{high}")
 
 
 def check_number(
-    name: str, value: Any, least: float, most: float = np.inf, *, above: bool = False
+    name: str, value: Any, least: float, most: float = float(LARGEST), *, inside: bool = False
 ) -> None:
-    """Refuse a parameter that is not a number in [`least`, `most`] (with `above`: over `least`)."""
-    fits = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not (fits and value <= most and (value > least if above else value >= least)):
-        low = f"above {least:g}" if above else f"of at least {least:g}"
-        high = "" if most == np.inf else f" and at most {most:g}"
-        raise ParameterError(f"{name}={value!r}: use a number {low}{high}")
+    """Refuse a parameter that is not a number in [`least`, `most`], or strictly `inside` it."""
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (number and (least < value < most if inside else least <= value <= most)):
+        low, high = ("above", "below") if inside else ("of at least", "at most")
+        end = "" if most == float(LARGEST) else f" and {high} {most:g}"
+        raise ParameterError(f"{name}={value!r}: use a number {low} {least:g}{end}")
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

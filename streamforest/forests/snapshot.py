@@ -1,15 +1,16 @@
 """Snapshots: one `.safetensors` file per model, pipeline or group of models.
 
 The file is canonical: no clock, no host, no run-time setting, mappings in a fixed order, arrays without
-slack. Two models that will answer alike for ever write the same bytes. All metadata is one JSON string
-under one key, since the format keeps no order among several. When and where it was written, and with
-which packages, stands in a `.json` sidecar that may be lost.
+slack. Two models of one kind, the same parameters and the same events write the same bytes. All metadata
+is one JSON string under one key, since the format keeps no order among several. When and where it was
+written, and with which packages, stands in a `.json` sidecar that may be lost.
 
 Nothing here unpickles: a file is numbers and JSON, and both are checked before a model is made of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -74,7 +75,7 @@ def write(
     """Write several models and the runtime's own JSON-able state as one file, atomically."""
     path = Path(path)
     data = encode(models, runtime)
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
             file.write(data)
@@ -82,9 +83,11 @@ def write(
             os.fsync(file.fileno())
         os.replace(part, path)
         _sync_folder(path.parent)
-        Path(f"{path}.json").write_text(json.dumps(_provenance(), indent=1) + "\n", "utf-8")
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise SnapshotError(f"cannot write the snapshot {path}: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # the sidecar may be lost
+        Path(f"{path}.json").write_text(json.dumps(_provenance(), indent=1) + "\n", "utf-8")
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -121,7 +124,9 @@ def encode(models: Mapping[str, Model], runtime: Mapping[str, Any] | None = None
         content["sha256"] = _digest(content, tensors)
         text = _canonical(content)
     except (TypeError, ValueError) as error:
-        raise SnapshotError(f"the runtime's state is not plain JSON: {error}") from error
+        raise SnapshotError(
+            f"a parameter or the runtime's state is no plain data: {error}"
+        ) from error
     return to_bytes(tensors, {_KEY: text})
 
 
@@ -145,7 +150,7 @@ def decode(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
         runtime = content["runtime"]
     except SnapshotError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
         raise SnapshotError(f"the snapshot is damaged: {type(error).__name__}: {error}") from error
     if tensors or not isinstance(runtime, dict):
         raise SnapshotError("the snapshot is damaged: it holds arrays of no model")
@@ -196,11 +201,22 @@ def _parse(data: bytes) -> tuple[dict[str, NDArray[Any]], Any]:
             tensors[name] = array.reshape(tensor["shape"]).copy()
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
-        return tensors, json.loads(header["__metadata__"][_KEY])
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        return tensors, json.loads(header["__metadata__"][_KEY], parse_constant=_no_constant)
+    except (
+        safetensors.SafetensorError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         raise SnapshotError(
             f"not a snapshot, or a damaged one: {type(error).__name__}: {error}"
         ) from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} in the metadata")
 
 
 def _canonical(content: Any) -> str:

@@ -6,6 +6,7 @@ not have come from a forest. What the arrays mean is the forest's own affair (`_
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +30,15 @@ def demand(condition: Any, what: str) -> None:
 
 def dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     """Metadata and arrays of a forest."""
+    with forest._lock:
+        return _dump(forest)
+
+
+def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     features = forest._features
-    params = forest._get_params()
     meta = {
         "class": type(forest).__name__,
-        "params": {name: params[name] for name in params if name not in RUNTIME_SETTINGS},
+        "params": forest._parameters,
         "learned": forest._n_learned,
         "labels": forest._labels.labels,
         "features": {
@@ -45,13 +50,34 @@ def dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     return meta, forest._dump()
 
 
+def plain_parameters(forest: Forest) -> dict[str, Any]:
+    """The parameters a forest was made with, as plain values of the types of their defaults."""
+    plain = {}
+    for name, parameter in inspect.signature(type(forest)).parameters.items():
+        value = getattr(forest, name)
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(parameter.default, float) and isinstance(value, int):
+            value = float(value)
+        if name not in RUNTIME_SETTINGS:
+            plain[name] = value
+    return plain
+
+
 def restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
     """The forest that `dump` described."""
     try:
         return _restore(kind, meta, dict(arrays))
     except SnapshotError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         raise SnapshotError(f"the snapshot is damaged: {type(error).__name__}: {error}") from error
 
 

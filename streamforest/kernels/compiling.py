@@ -6,20 +6,68 @@ same events give the same bits whatever the batch size or the number of threads.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
+import numba
 from numba import njit
 
-# Inlined by force: a call that stays a call counts references to every array of the forest up and
-# down again, which costs more than most of these functions do.
-kernel = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+_KEPT_CACHES = 4
+
+
+def _cache_folder() -> Path:
+    """A cache that belongs to exactly these sources.
+
+    numba looks whether the file of a cached function has changed, not whether a function inlined
+    into it has: after an upgrade it would go on running the old one. A folder named after the
+    sources cannot be stale. It stands in NUMBA_CACHE_DIR, or in the user's cache folder; of earlier
+    versions the newest few are kept.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    base = Path(os.environ.get("NUMBA_CACHE_DIR") or os.path.join(home, "streamforest"))
+    folder = base / f"kernels-{digest.hexdigest()[:16]}"
+    if not folder.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            others = sorted(base.glob("kernels-*"), key=lambda path: path.stat().st_mtime)
+            for old in others[:-_KEPT_CACHES]:
+                shutil.rmtree(old, ignore_errors=True)
+        except OSError:
+            pass  # nowhere to write: numba says so, or compiles at every start
+    return folder
+
+
+_FOLDER = _cache_folder()
+_config: Any = numba.config
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile a function for arrays, cached on disk and free of the interpreter's lock.
+
+    Inlined by force: a call that stays a call counts references to every array of the forest up and
+    down again, which costs more than most of these functions do.
+    """
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(_FOLDER)
+    try:
+        cache = os.access(_FOLDER, os.W_OK)
+        compile_it = njit(cache=cache, nogil=True, error_model="numpy", forceinline=True)
+        return cast(_Function, compile_it(function))
+    finally:
+        _config.CACHE_DIR = before
+
 
 _NOTICE_AFTER = 2.5  # seconds; loading from the cache is quicker than this, compiling is not
-_T = TypeVar("_T")
 
 
 def _say(text: str) -> None:
@@ -35,7 +83,7 @@ class Announced:
     call `run` is the bare kernel: nothing is left in the way.
     """
 
-    def __init__(self, function: Callable[..., _T], name: str) -> None:
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function = function
         self.name = name
         self.run: Callable[..., Any] = self._first

@@ -20,7 +20,7 @@ from streamforest.kernels.fringe import (
     open_block,
 )
 from streamforest.kernels.growing import fill_fringe, has_room, split
-from streamforest.kernels.tree import Record, Trees, count, descend, vote
+from streamforest.kernels.tree import LEARN, PREDICT, Record, Trees, count, descend, vote
 
 PARAMS = np.dtype(
     [
@@ -42,7 +42,6 @@ PARAMS = np.dtype(
 
 STREAMS = 2
 STRUCTURE, ESTIMATION, IGNORE = range(3)
-PREDICT, LEARN = 1, 2
 
 
 @kernel

@@ -26,13 +26,15 @@ def has_room(
     """
     tree = trees.tree[t]
     leaf = trees.leaf[t, i]
-    want[WANT_NODES] = tree.n_nodes + 2
+    want[WANT_NODES] = tree.n_nodes
     want[WANT_HIST] = tree.hist_top + 2 * max(4, 2 * leaf.room) + 4 * (leaf.rows + 1)
     want[WANT_BLOCK] = tree.block_top
     want[WANT_POINT] = tree.point_top
     if leaf.active:
+        want[WANT_NODES] += 2
         want[WANT_BLOCK] += growth(trees, t, i, y, m, streams)
-        want[WANT_POINT] += leaf.n_dims * m
+        if leaf.block < 0:
+            want[WANT_POINT] += leaf.n_dims * m
     return bool(
         want[WANT_NODES] <= trees.node.shape[1]
         and want[WANT_HIST] <= trees.hist.shape[1]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel
-from streamforest.kernels.consistent import LEARN, PREDICT
 from streamforest.kernels.entropy import UNIT
 from streamforest.kernels.fringe import (
     FULL_COUNT,
@@ -22,7 +21,7 @@ from streamforest.kernels.fringe import (
     open_block,
 )
 from streamforest.kernels.growing import fill_fringe, has_room, split
-from streamforest.kernels.tree import Record, Trees, count, descend, new_leaf, vote
+from streamforest.kernels.tree import LEARN, PREDICT, Record, Trees, count, descend, new_leaf, vote
 
 PARAMS = np.dtype(
     [

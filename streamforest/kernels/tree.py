@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from streamforest.kernels.compiling import kernel
 from streamforest.kernels.draws import GOLDEN, mix
 
+PREDICT, LEARN, BOTH = 1, 2, 3
+"""What is asked of a row."""
+
 Record = Any
 """One element of a structured array: mypy knows nothing of its fields."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference.consistent import ReferenceTree
+from reference.consistent import Node, ReferenceTree
 
 from streamforest import LEARN, ConsistentForestClassifier
 
 N = 20_000
-N_TREES = 2
+N_TREES = 1
 
 
 def events(seed: int) -> tuple[list[dict[str, object]], list[int]]:
@@ -45,7 +45,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_same_tree_node_by_node(case: str, seed: int) -> None:
     params = {
@@ -69,8 +69,7 @@ def test_same_tree_node_by_node(case: str, seed: int) -> None:
     assert names == ["a", "b", "c", "d"]
     first = model._features.categories[names.index("c")]
     order = {label: k for k, label in enumerate(model.classes_)}
-    width = np.array([4 if n >= 7_000 else 3 for n in range(N)])
-    width[: next(n for n, x in enumerate(xs) if n >= 7_000)] = 3
+    width = np.zeros(N, np.int64)
     rows = []
     known: set[str] = set()
     for n, x in enumerate(xs):
@@ -113,3 +112,27 @@ def compare(model: ConsistentForestClassifier, t: int, tree: ReferenceTree) -> N
         assert leaf["errors"] == expected.errors
         assert leaf["born"] == expected.born
         assert bool(leaf["active"]) == expected.active
+        if expected.active and leaf["block"] >= 0:
+            compare_candidates(model, t, i, expected)
+
+
+def compare_candidates(model: ConsistentForestClassifier, t: int, i: int, expected: Node) -> None:
+    """Dimensions, points and all counts of an active leaf."""
+    trees, leaf, m = model._trees, model._trees.leaf[t, i], model.n_splits
+    d, at = int(leaf["n_dims"]), int(leaf["block"])
+    block = trees.block[t]
+    assert block[at : at + d].tolist() == expected.dims
+    assert block[at + d : at + 2 * d].tolist() == [len(c) for c in expected.candidates]
+    classes = at + 2 * d
+    rows = classes + int(leaf["row_room"]) + 4 * d * m
+    for j, candidates in enumerate(expected.candidates):
+        for s, c in enumerate(candidates):
+            k = j * m + s
+            assert trees.point[t, leaf["points"] + k] == c.point
+            assert trees.born[t, leaf["points"] + k] == c.born
+            assert trees.score[t, leaf["points"] + k] == c.scaled_gain()
+            for r in range(int(leaf["rows"])):
+                row, y = rows + r * 4 * d * m, int(block[classes + r])
+                for stream, counts in enumerate((c.structure, c.estimation)):
+                    for side in (0, 1):
+                        assert block[row + 2 * d * m * stream + 2 * k + side] == counts[side][y]

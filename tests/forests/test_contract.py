@@ -13,6 +13,7 @@ from river import checks
 from support.events import blobs, growing_stream
 
 from streamforest import BOTH, LEARN, PREDICT, ConsistentForestClassifier, OnlineForestClassifier
+from streamforest.forests import engine
 from streamforest.forests.snapshot import encode
 from streamforest.kernels import consistent as kernels
 
@@ -30,7 +31,10 @@ def _padded(P: np.ndarray, width: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("kind", "params"), FORESTS)
-def test_batches_and_threads_give_the_same_bits(kind: Any, params: dict[str, Any]) -> None:
+def test_batches_and_threads_give_the_same_bits(
+    kind: Any, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_WORTH_THREADS", 0)  # threads even for seven rows
     n = 20_000
     xs, ys = growing_stream(n)
     runs = {}

@@ -163,6 +163,38 @@ def test_events_that_are_no_dicts() -> None:
         forest().advance([{"a": 1.0}, 5], [1, 2])  # type: ignore[list-item]
 
 
+def test_arrays_that_need_a_word() -> None:
+    with pytest.raises(LabelError, match="y is a int"):
+        forest().advance(np.zeros((2, 1)), 5)  # type: ignore[arg-type]
+    with pytest.raises(LabelError, match="cannot name a class"):
+        forest().advance(np.zeros((2, 1)), [np.zeros(2), 1])
+    with pytest.raises(InputError, match="op must hold"):
+        forest().advance(np.zeros((2, 1)), [1, 1], [[1], [1, 2]])  # type: ignore[list-item]
+    with pytest.raises(FeatureError, match="masked"):
+        forest().advance(np.ma.masked_array(np.zeros((2, 1)), [[True], [False]]), [1, 1])
+    with pytest.raises(FeatureError, match="row 0: feature 0 is inf"):
+        forest().advance(np.array([[np.longdouble("1e4000")]]), [1])
+    assert forest().predict_many([{"a": 1.0}]).tolist() == [None]  # type: ignore[arg-type]
+
+
+def test_numbers_too_large_for_a_float_are_refused_even_if_they_cancel() -> None:
+    model = forest()
+    model.learn_one({"a": 1.0, "b": 1.0}, 1)
+    with pytest.raises(FeatureError, match="feature 'a' is inf"):
+        model.learn_one({"a": Decimal("1e400"), "b": Decimal("-1e400")}, 1)
+
+
+def test_a_column_without_values_is_not_yet_a_number() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [np.nan, np.nan]})
+    by_frame, by_dicts = forest(nonfinite="missing"), forest(nonfinite="missing")
+    by_frame.learn_many(frame, pd.Series([0, 1]))
+    for a, y in ((1.0, 0), (2.0, 1)):
+        by_dicts.learn_one({"a": a, "b": None}, y)
+    for model in (by_frame, by_dicts):
+        model.learn_one({"a": 1.0, "b": "a word"}, 1)
+    assert encode({"main": by_frame}) == encode({"main": by_dicts})
+
+
 def test_an_event_without_features() -> None:
     model = forest()
     for _ in range(50):
@@ -294,6 +326,12 @@ def test_every_error_has_one_root() -> None:
         ("alpha_growth", 0.9),
         ("beta_factor", 0.5),
         ("p_structure", 1.5),
+        ("p_structure", 1),
+        ("p_structure", 0),
+        ("p_ignore", 1),
+        ("n_splits", 2**62),
+        ("max_fringe_bytes", 10**30),
+        ("tau", math.inf),
         ("p_ignore", "x"),
         ("max_fringe", 0),
         ("max_fringe_bytes", 0),

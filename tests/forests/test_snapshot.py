@@ -111,6 +111,39 @@ def test_there_are_golden_files() -> None:
     assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {"consistent-1", "online-1"}
 
 
+def test_a_split_cannot_stand_in_for_one_of_another_tree() -> None:
+    """Random changes will not find this one: the lefts of all trees together look right."""
+    model = ConsistentForestClassifier(n_trees=2, seed=1, alpha0=1, tau=0)
+    model.advance([{"a": float(k)} for k in range(40)], [k % 2 for k in range(40)])
+    tensors, content = _tensors(encode({"main": model}))
+    prefix = "models/main/0/flat."
+    n = {name: tensors[prefix + name].dtype for name in ("feature", "left", "n_nodes")}
+    forged = {name: array for name, array in tensors.items() if not name.startswith(prefix)}
+    for name, array in tensors.items():
+        if name.startswith(prefix):
+            forged[name] = array[:0]
+    forged[prefix + "n_nodes"] = np.array([3, 3], n["n_nodes"])
+    forged[prefix + "feature"] = np.array([0, 0, -1, -1, -1, -1], n["feature"])
+    forged[prefix + "left"] = np.array([1, 4, -1, -1, -1, -1], n["left"])
+    forged[prefix + "threshold"] = np.zeros(6)
+    forged[prefix + "missing_right"] = np.zeros(6, np.uint8)
+    for name in ("n_classes", "errors", "born", "active"):
+        forged[prefix + name] = np.zeros(4, tensors[prefix + name].dtype)
+    with pytest.raises(SnapshotError, match="left"):
+        decode(_sealed(forged, content))
+
+
+def test_parameters_are_those_the_model_was_made_with() -> None:
+    made = ConsistentForestClassifier(n_trees=np.int64(2), lam=10, seed=1)
+    same = ConsistentForestClassifier(n_trees=2, lam=10.0, seed=1)
+    made.tau = 0.7  # too late: it changes nothing, so it must not be saved
+    made.n_splits = 9
+    xs, ys = growing_stream(300)
+    made.advance(xs, ys)
+    same.advance(xs, ys)
+    assert encode({"main": made}) == encode({"main": same})
+
+
 # ---- tampered files
 
 

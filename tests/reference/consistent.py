@@ -75,12 +75,12 @@ class Candidate:
     structure: list[Counter] = field(default_factory=lambda: [Counter(), Counter()])
     estimation: list[Counter] = field(default_factory=lambda: [Counter(), Counter()])
 
+    def scaled_gain(self) -> int:
+        left, right = self.structure
+        return entropy_sum(left + right) - entropy_sum(left) - entropy_sum(right)
+
     def gain(self) -> float:
-        parent = self.structure[0] + self.structure[1]
-        scaled = (
-            entropy_sum(parent) - entropy_sum(self.structure[0]) - entropy_sum(self.structure[1])
-        )
-        return scaled / sum(parent.values())
+        return self.scaled_gain() / sum((self.structure[0] + self.structure[1]).values())
 
     def missing_right(self) -> bool:
         return sum(self.structure[1].values()) > sum(self.structure[0].values())

@@ -1,0 +1,169 @@
+"""Threads, forks and interrupts: what else touches a model while it works."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.events import blobs, growing_stream
+
+from streamforest import LEARN, ConsistentForestClassifier, OnlineForestClassifier
+from streamforest.errors import FeatureError, StreamForestError
+from streamforest.forests.snapshot import encode
+
+
+def test_predicting_in_one_thread_while_another_learns() -> None:
+    X, y = blobs(20_000)
+    quiet, watched = (ConsistentForestClassifier(n_trees=4, seed=1) for _ in range(2))
+    quiet.advance(X, y)
+    watched.advance(X[:100], y[:100])
+    stop = threading.Event()
+    asked = 0
+
+    def ask() -> None:
+        nonlocal asked
+        while not stop.is_set():
+            watched.predict_one(dict(enumerate(X[asked % 1_000])))
+            watched.predict_trees(X[:3])
+            asked += 1
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for a in range(100, 20_000, 50):
+            watched.advance(X[a : a + 50], y[a : a + 50])
+    finally:
+        stop.set()
+        thread.join()
+    assert asked > 0
+    assert encode({"main": watched}) == encode({"main": quiet})
+
+
+def _in_child(model: Any, X: Any, y: Any, out: Any) -> None:
+    model.advance(X, y)
+    out.put(encode({"main": model}))
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork()"
+)
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    X, y = blobs(2_000)
+    model = ConsistentForestClassifier(n_trees=4, seed=1, n_jobs=2)
+    model.advance(X[:1_000], y[:1_000])  # the parent's threads are running
+    context = multiprocessing.get_context("fork")
+    out = context.Queue()
+    child = context.Process(target=_in_child, args=(model, X[1_000:], y[1_000:], out))
+    child.start()
+    bits = out.get(timeout=120)
+    child.join()
+    model.advance(X[1_000:], y[1_000:])
+    assert bits == encode({"main": model})
+
+
+@pytest.mark.parametrize("by_batch", [True, False])
+def test_an_interrupted_model_says_so(by_batch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = blobs(500)
+    model = ConsistentForestClassifier(n_trees=3, seed=1)
+
+    def interrupt(want: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "_enlarge", interrupt)
+
+    def learn() -> None:
+        if by_batch:
+            model.advance(X, y)
+        else:
+            for row, label in zip(X, y.tolist()):
+                model.learn_one(dict(enumerate(row)), label)
+
+    with pytest.raises(KeyboardInterrupt):
+        learn()
+    monkeypatch.undo()
+    with pytest.raises(StreamForestError, match="load the last snapshot"):
+        model.advance(X, y)
+    with pytest.raises(StreamForestError, match="load the last snapshot"):
+        model.learn_one(dict(enumerate(X[0])), 1)
+
+
+def test_routes_of_another_question_are_not_reused() -> None:
+    xs, ys = growing_stream(600)
+    events = [({k: v for k, v in x.items() if type(v) is float}, y) for x, y in zip(xs, ys)]
+    plain, asked = (ConsistentForestClassifier(n_trees=3, seed=1) for _ in range(2))
+    for n, (x, y) in enumerate(events):
+        plain.learn_one(x, y)
+        asked.predict_one(x)
+        if n > 0:
+            asked.predict_trees([events[n - 1][0]])
+            with pytest.raises(FeatureError):
+                asked.predict_one({**x, "f1": 10**400})
+        asked.learn_one(x, y)
+    assert encode({"main": asked}) == encode({"main": plain})
+
+
+def test_the_answers_of_single_trees() -> None:
+    X, y = blobs(3_000)
+    model = ConsistentForestClassifier(n_trees=5, seed=1, voting="hard")
+    assert (model.predict_trees(X[:4]) == -1).all()
+    model.advance(X, y)
+    answers = model.predict_trees(X[:200])
+    assert answers.shape == (5, 200)
+    votes = np.stack([(answers == k).sum(axis=0) for k in range(len(model.classes_))], axis=1)
+    P = model.advance(X[:200])
+    np.testing.assert_allclose(P, votes / 5)
+
+
+def test_full_trees_give_their_memory_back() -> None:
+    X, y = blobs(30_000, n_features=20)
+    model = ConsistentForestClassifier(n_trees=2, seed=1, max_nodes=301)
+    most = 0
+    for a in range(0, 30_000, 500):
+        model.learn_many(pd.DataFrame(X[a : a + 500]), pd.Series(y[a : a + 500]))
+        most = max(most, model._trees.block.nbytes)
+    s = model.summary()
+    assert s["nodes"] == 2 * 301
+    assert (s["active"], s["fringe_bytes"]) == (0, 0)
+    assert model._trees.block.nbytes < most / 10
+
+
+# ---- the online forest does what its parameters say
+
+
+def _online(**params: Any) -> OnlineForestClassifier:
+    X, y = blobs(4_000)
+    model = OnlineForestClassifier(**{"n_trees": 3, "seed": 1, **params})
+    model.advance(X, y, op=np.full(len(X), LEARN))
+    return model
+
+
+def test_depth_gain_and_samples_hold_the_online_forest_back() -> None:
+    free = _online().summary()
+    assert free["nodes"] > 50
+    assert _online(max_depth=3).summary()["depth"] == 3
+    assert _online(max_depth=0).summary()["nodes"] == 3
+    assert (
+        _online(min_gain=5.0).summary()["nodes"] == 3
+    )  # more than any split of four classes gains
+    assert _online(min_samples=500).summary()["nodes"] < free["nodes"] / 3
+
+
+def test_poor_old_trees_start_again() -> None:
+    X, y = blobs(8_000)
+    swapped = (y + 1) % 4  # a drift: every old tree is wrong from here on
+    kept, fresh = (
+        OnlineForestClassifier(n_trees=10, seed=1, gamma=gamma) for gamma in (0.0, 0.002)
+    )
+    right = []
+    for model in (kept, fresh):
+        model.advance(X[:4_000], y[:4_000])
+        before = model._trees.tree["seed"].copy()
+        P = model.advance(X[4_000:], swapped[4_000:])
+        right.append((np.array(model.classes_)[P.argmax(axis=1)] == swapped[4_000:])[2_000:].mean())
+        assert (model._trees.tree["seed"] != before).any() == (model is fresh)
+    assert right[1] > right[0] + 0.1
