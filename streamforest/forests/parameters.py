@@ -9,10 +9,12 @@ import numpy as np
 from streamforest.errors import ParameterError
 
 
-def check_int(name: str, value: Any, least: int) -> None:
-    """Refuse a parameter that is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ParameterError(f"{name}={value!r}: use a whole number of at least {least}")
+def check_int(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Refuse a parameter that is not a whole number in [`least`, `most`]."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        end = "" if most is None else f" and at most {most}"
+        raise ParameterError(f"{name}={value!r}: use a whole number of at least {least}{end}")
 
 
 def check_number(

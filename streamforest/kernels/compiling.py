@@ -18,6 +18,10 @@ from numba import njit
 # down again, which costs more than most of these functions do.
 kernel = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 
+# For large functions that run seldom (a sort, a split test): a call of a microsecond more is nothing
+# to them, and inlined at every place they are called from they would make compiling slow.
+routine = njit(cache=True, nogil=True, error_model="numpy")
+
 _NOTICE_AFTER = 2.5  # seconds; loading from the cache is quicker than this, compiling is not
 _T = TypeVar("_T")
 

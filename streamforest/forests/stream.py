@@ -1,0 +1,304 @@
+"""The stream forest as a River estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.errors import FeatureError
+from streamforest.forests import stream_arrays, stream_inspect, stream_state
+from streamforest.forests.base import EPOCH, Forest
+from streamforest.forests.parameters import check_int, check_number
+from streamforest.kernels import ring_advance, ring_store
+from streamforest.kernels.compiling import Announced
+from streamforest.kernels.entropy import STEPS, XLOGX
+from streamforest.kernels.ring import PARAMS, Grove
+
+_LARGEST = float(np.finfo(np.float32).max)
+_SAME_NAME = tuple(name for name in PARAMS.names or () if name not in ("ring_rows", "slots"))
+
+
+class StreamForestClassifier(Forest):
+    """Stream forest."""
+
+    _kernel = Announced(ring_advance.advance, "stream forest")
+    _cuts_epochs: ClassVar[bool] = True
+    _grove: Grove
+
+    def __init__(
+        self,
+        n_trees: int = 20,
+        p_structure: float = 0.4,
+        n_candidates: int = 20,
+        test_rows: int = 512,
+        test_growth: float = 0.2,
+        neighbours: int = 32,
+        neighbour_power: int = 8,
+        smoothing: float = 1.0,
+        drift: bool = True,
+        alarm: float = 2.5,
+        challenge_rate: float = 0.0005,
+        rechallenge_rate: float = 0.004,
+        max_challenge_rows: int = 4_000,
+        trial_events: int = 500,
+        ring_rows: int = 16_384,
+        max_ring_bytes: int = 64_000_000,
+        max_nodes: int = 4_096,
+        max_classes: int = 10_000,
+        max_features: int = 10_000,
+        max_categories: int = 1_000,
+        nonfinite: str = "error",
+        n_jobs: int = 1,
+        seed: int | None = None,
+    ) -> None:
+        self.n_trees = n_trees
+        self.p_structure = p_structure
+        self.n_candidates = n_candidates
+        self.test_rows = test_rows
+        self.test_growth = test_growth
+        self.neighbours = neighbours
+        self.neighbour_power = neighbour_power
+        self.smoothing = smoothing
+        self.drift = drift
+        self.alarm = alarm
+        self.challenge_rate = challenge_rate
+        self.rechallenge_rate = rechallenge_rate
+        self.max_challenge_rows = max_challenge_rows
+        self.trial_events = trial_events
+        self.ring_rows = ring_rows
+        self.max_ring_bytes = max_ring_bytes
+        self.max_nodes = max_nodes
+        self.max_classes = max_classes
+        self.max_features = max_features
+        self.max_categories = max_categories
+        self.nonfinite = nonfinite
+        self.n_jobs = n_jobs
+        self.seed = seed
+        self._start()
+        self._features.largest = _LARGEST
+
+    # ---- arrays
+
+    def _pack_params(self) -> NDArray[np.void]:
+        check_number("p_structure", self.p_structure, 0, 1)
+        check_int("n_candidates", self.n_candidates, 1)
+        check_int("test_rows", self.test_rows, 2, 32_767)
+        check_number("test_growth", self.test_growth, 0, 1e6)
+        check_int("neighbours", self.neighbours, 1, 32_767)
+        check_int("neighbour_power", self.neighbour_power, 0, 1_000)
+        check_number("smoothing", self.smoothing, 0, 1e6, above=True)
+        check_number("alarm", self.alarm, 0)
+        check_number("challenge_rate", self.challenge_rate, 0, 1)
+        check_number("rechallenge_rate", self.rechallenge_rate, 0, 1)
+        check_int("max_challenge_rows", self.max_challenge_rows, 1)
+        check_int("trial_events", self.trial_events, 1)
+        check_int("ring_rows", self.ring_rows, 64, 1 << 29)
+        check_int("max_ring_bytes", self.max_ring_bytes, 1)
+        check_int("max_nodes", self.max_nodes, 1, 1 << 30)
+        params = np.zeros(1, PARAMS)
+        for name in _SAME_NAME:
+            params[name] = getattr(self, name)
+        self._set_ring(params, 0)
+        return params
+
+    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
+        rows = stream_arrays.readable_rows(
+            self.ring_rows, self.max_ring_bytes, features, self.n_trees
+        )
+        params["ring_rows"] = rows
+        params["slots"] = rows + EPOCH
+
+    def _plant(self, seeds: NDArray[np.uint64]) -> None:
+        self._params = self._pack_params()
+        self._grove = stream_arrays.plant(seeds)
+        # what all trees share; changed at the end of an epoch only
+        self._metric = stream_arrays.new_metric(self._grove.rows.shape[1])
+        self._weights = np.ones(self.n_trees)
+        self._opinion_mix = np.ones(2)
+        # what that is made of
+        self._stats = np.zeros((5, self._grove.rows.shape[1]))
+        self._opinion_loss = np.zeros(2)
+        self._all_whole = True  # no row in the ring has a missing value or a category
+        self._columns = 0  # of the ring
+
+    def _scratch(self) -> None:
+        super()._scratch()
+        self._routes = np.zeros((self.n_trees, 3), np.int64)
+        self._known = self._one_known  # features known, of the last call
+
+    def _call(
+        self,
+        first: int,
+        last: int,
+        want: NDArray[np.int64],
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        reuse: bool,
+        votes: NDArray[np.int64],
+    ) -> bool:
+        self._known = known
+        if X.shape[1] > self._columns:
+            self._widen(X.shape[1])
+        return self._kernel.run(  # type: ignore[no-any-return]
+            *self._grove,
+            self._params,
+            self._metric,
+            self._weights,
+            self._all_whole,
+            STEPS,
+            XLOGX,
+            first,
+            last,
+            self._progress,
+            want,
+            X,
+            y,
+            op,
+            known,
+            self._features.categorical,
+            self._routes,
+            reuse,
+            votes,
+        )
+
+    def _enlarge(self, want: NDArray[np.int64]) -> None:
+        self._grove = stream_arrays.enlarge(self._grove, want)
+
+    def _widen(self, columns: int) -> None:
+        """Room for the columns of a batch, in the ring and in what is made of it."""
+        self._grove = stream_arrays.enlarge_ring(
+            self._grove, 0, int(self._params["slots"][0]), columns, self._columns
+        )
+        if self._n_learned > 0:
+            self._all_whole = False
+        self._columns = columns
+        width = self._grove.rows.shape[1]
+        if width > self._metric.shape[2]:
+            metric = stream_arrays.new_metric(width)
+            metric[:, :, : self._metric.shape[2]] = self._metric
+            stats = np.zeros((5, width))
+            stats[:, : self._stats.shape[1]] = self._stats
+            self._metric, self._stats = metric, stats
+
+    # ---- input: the ring is float32
+
+    def _encode(
+        self, X: Any, learns: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        rows, known = super()._encode(X, learns)
+        if not ring_store.fits_float32(rows, _LARGEST):
+            with np.errstate(invalid="ignore"):
+                r, c = np.argwhere(np.abs(rows) > _LARGEST)[0].tolist()
+            raise FeatureError(f"row {r}: {_too_large(self._features.names[c], rows[r, c])}")
+        return rows, known
+
+    def _one_row(self, x: Any, learn: bool) -> int:
+        which = super()._one_row(x, learn)
+        row = self._one_views[which]
+        if not ring_store.fits_float32(row, _LARGEST):
+            c = int(np.nanargmax(np.abs(row[0])))
+            raise FeatureError(_too_large(self._features.names[c], row[0, c]))
+        return which
+
+    # ---- epochs
+
+    def _observe(
+        self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
+    ) -> None:
+        if X.shape[1] > self._columns:
+            self._widen(X.shape[1])
+        slots = int(self._params["slots"][0])
+        rows = min(slots, self._n_learned + len(X))
+        if rows > len(self._grove.rows):
+            self._grove = stream_arrays.enlarge_ring(
+                self._grove, rows, slots, self._columns, self._columns
+            )
+        whole = ring_store.stage(
+            self._grove.rows, self._grove.labels, self._stats, X, y, learns, self._n_learned, slots
+        )
+        if self._all_whole and not (whole and not self._features.categorical.any()):
+            self._all_whole = False
+
+    def _end_epoch(self) -> None:
+        ring_store.settle_metric(self._stats, self._features.categorical, self._metric)
+        ring_store.settle_weights(self._grove.voter, self._weights)
+        ring_store.settle_mix(self._opinion_loss, self._opinion_mix)
+        features = int(self._known[-1])
+        rows = stream_arrays.readable_rows(
+            self.ring_rows, self.max_ring_bytes, features, self.n_trees
+        )
+        if rows < self._params["ring_rows"][0]:
+            self._grove = stream_arrays.shrink_ring(
+                self._grove,
+                self._n_learned,
+                int(self._params["slots"][0]),
+                rows,
+                self.p_structure,
+                self._features.categorical,
+            )
+            self._set_ring(self._params, features)
+
+    # ---- votes
+
+    def _new_votes(self, n: int) -> NDArray[np.int64]:
+        return np.zeros((n, 2, len(self._labels)), np.int64)
+
+    def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
+        return self._opinion_mix[0] * votes[:, 0] + self._opinion_mix[1] * votes[:, 1]
+
+    def _move(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        votes: NDArray[np.int64],
+    ) -> None:
+        super()._move(X, y, op, known, votes)
+        ring_store.judge_opinions(votes, y, op, ring_advance.LEARN, self._opinion_loss)
+
+    def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
+        learns = op[0] & ring_advance.LEARN
+        if learns and not reuse:  # else the votes of `predict_one` are still there
+            self._one_votes = self._new_votes(1)
+        while not super()._call_one(X, op, reuse):
+            self._enlarge(self._want)
+        if learns:
+            ring_store.judge_opinions(
+                self._one_votes, self._one_y, op, ring_advance.LEARN, self._opinion_loss
+            )
+        return True
+
+    # ---- snapshots
+
+    def _dump(self) -> dict[str, NDArray[Any]]:
+        return stream_state.dump(self)
+
+    def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
+        stream_state.restore(self, take)
+
+    # ---- looking inside
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape of the forest."""
+        return stream_inspect.summary(self)
+
+    def debug_one(self, x: dict[Any, Any], tree: int | None = None) -> str:
+        """Why the forest answers as it does."""
+        return stream_inspect.debug_one(self, x, tree)
+
+    def feature_importances(self) -> dict[Any, float]:
+        """The share of each feature in what the splits explain."""
+        return stream_inspect.feature_importances(self)
+
+
+def _too_large(name: Any, value: float) -> str:
+    return (
+        f"feature {name!r} is {value:g}, beyond what this forest's ring of float32 holds "
+        f"(±{_LARGEST:.3g}): scale it"
+    )
