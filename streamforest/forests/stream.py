@@ -116,7 +116,7 @@ class StreamForestClassifier(Forest):
         self._grove = stream_arrays.plant(seeds)
         # what all trees share; changed at the end of an epoch only
         self._metric = stream_arrays.new_metric(self._grove.rows.shape[1])
-        self._weights = np.ones(self.n_trees)
+        self._vote_power = 0.0
         self._opinion_mix = np.ones(2)
         # what that is made of
         self._stats = np.zeros((5, self._grove.rows.shape[1]))
@@ -148,7 +148,7 @@ class StreamForestClassifier(Forest):
             *self._grove,
             self._params,
             self._metric,
-            self._weights,
+            self._vote_power,
             self._all_whole,
             STEPS,
             XLOGX,
@@ -226,7 +226,7 @@ class StreamForestClassifier(Forest):
 
     def _end_epoch(self) -> None:
         ring_store.settle_metric(self._stats, self._features.categorical, self._metric)
-        ring_store.settle_weights(self._grove.voter, self._weights)
+        self._vote_power = ring_store.vote_power(self._grove.voter)
         ring_store.settle_mix(self._opinion_loss, self._opinion_mix)
         features = int(self._known[-1])
         rows = stream_arrays.readable_rows(

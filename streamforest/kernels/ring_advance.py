@@ -15,6 +15,7 @@ from streamforest.kernels.ring_drift import (
     decide,
     judge,
     launch,
+    vote_weight,
 )
 from streamforest.kernels.ring_opinions import (
     COUNTS,
@@ -145,7 +146,7 @@ def advance(
     labels: NDArray[np.int32],
     params: NDArray[np.void],
     metric: NDArray[np.float32],
-    weights: NDArray[np.float64],
+    power: float,
     all_whole: bool,
     steps: NDArray[np.int64],
     table: NDArray[np.int64],
@@ -199,7 +200,7 @@ def advance(
                     routes[t, LEAF] = leaf
                     routes[t, BEST_COUNTS] = favourite(out, COUNTS, this.n_classes)
                     routes[t, BEST_NEAR] = favourite(out, NEAR, this.n_classes)
-                    vote(out, weights[t], this.n_classes, votes, r)
+                    vote(out, vote_weight(this, power), this.n_classes, votes, r)
                 if learns:
                     opinion = better_opinion(this)
                     wrong = judge(

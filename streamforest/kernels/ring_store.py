@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import routine
+from streamforest.kernels.ring_drift import ACCURACY_RATE
 from streamforest.kernels.ring_opinions import CAP, GAP, SCALE
 
 SEEN, MEAN, VARIANCE, LOW, HIGH = range(5)
@@ -20,7 +21,6 @@ _MEMORY = 5000.0  # rows that mean and variance look back on
 _MIX_MEMORY = 0.998  # of the errors that the mix of the two opinions is made of
 _MIX_RATE = 0.5
 _VOTE_POWER = 2.0  # most that vote weights may spread the trees
-_VOTE_RATE = 0.01  # of the accuracies they are made of, see ring_drift
 _WEIGHT_OF_CATEGORY = (2.0, 1.0)  # squared distance of two categories, by metric
 _SMALLEST = 1e-30  # a deviation or range below this is none
 
@@ -87,12 +87,11 @@ def settle_metric(
 
 
 @routine
-def settle_weights(voter: NDArray[np.void], weights: NDArray[np.float64]) -> None:
-    """How much each tree's vote counts.
+def vote_power(voter: NDArray[np.void]) -> float:
+    """How far the trees' accuracies are to spread their votes, see `ring_drift.vote_weight`.
 
-    The odds of its accuracy to a power between 0, where the trees' accuracies differ no more than
-    chance makes running averages differ, and 2, where they differ far more: under drift, when some
-    trees have been replaced and others not yet.
+    Between 0, where the accuracies differ no more than chance makes running averages differ, and 2,
+    where they differ far more: under drift, when some trees have been replaced and others not yet.
     """
     n = voter.shape[0]
     total = 0.0
@@ -102,11 +101,8 @@ def settle_weights(voter: NDArray[np.void], weights: NDArray[np.float64]) -> Non
         squares += voter[t].accuracy * voter[t].accuracy
     mean = total / n
     observed = max(squares / n - mean * mean, 1e-12)
-    expected = mean * (1.0 - mean) * _VOTE_RATE / (2.0 - _VOTE_RATE)
-    power = _VOTE_POWER * max(0.0, 1.0 - expected / observed)
-    for t in range(n):
-        v = voter[t].accuracy
-        weights[t] = math.pow((v + 0.01) / (1.01 - v), power)
+    expected = mean * (1.0 - mean) * ACCURACY_RATE / (2.0 - ACCURACY_RATE)
+    return _VOTE_POWER * max(0.0, 1.0 - expected / observed)
 
 
 @routine
