@@ -123,11 +123,11 @@ class StreamForestClassifier(Forest):
         self._opinion_loss = np.zeros(2)
         self._all_whole = True  # no row in the ring has a missing value or a category
         self._columns = 0  # of the ring
+        self._n_known = 0  # features known as of the last row
 
     def _scratch(self) -> None:
         super()._scratch()
         self._routes = np.zeros((self.n_trees, 3), np.int64)
-        self._known = self._one_known  # features known, of the last call
 
     def _call(
         self,
@@ -141,7 +141,7 @@ class StreamForestClassifier(Forest):
         reuse: bool,
         votes: NDArray[np.int64],
     ) -> bool:
-        self._known = known
+        self._n_known = int(known[-1]) if len(known) else 0
         if X.shape[1] > self._columns:
             self._widen(X.shape[1])
         return self._kernel.run(  # type: ignore[no-any-return]
@@ -228,7 +228,7 @@ class StreamForestClassifier(Forest):
         ring_store.settle_metric(self._stats, self._features.categorical, self._metric)
         self._vote_power = ring_store.vote_power(self._grove.voter)
         ring_store.settle_mix(self._opinion_loss, self._opinion_mix)
-        features = int(self._known[-1])
+        features = self._n_known
         rows = stream_arrays.readable_rows(
             self.ring_rows, self.max_ring_bytes, features, self.n_trees
         )
@@ -249,7 +249,9 @@ class StreamForestClassifier(Forest):
         return np.zeros((n, 2, len(self._labels)), np.int64)
 
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
-        return self._opinion_mix[0] * votes[:, 0] + self._opinion_mix[1] * votes[:, 1]
+        mixed = self._opinion_mix[0] * votes[:, 0] + self._opinion_mix[1] * votes[:, 1]
+        # whole units again: sums of integers do not depend on how many classes stand beside them
+        return np.rint(mixed).astype(np.int64)
 
     def _move(
         self,
