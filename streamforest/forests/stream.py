@@ -121,7 +121,6 @@ class StreamForestClassifier(Forest):
         # what that is made of
         self._stats = np.zeros((5, self._grove.rows.shape[1]))
         self._opinion_loss = np.zeros(2)
-        self._all_whole = True  # no row in the ring has a missing value or a category
         self._columns = 0  # of the ring
         self._n_known = 0  # features known as of the last row
 
@@ -149,7 +148,6 @@ class StreamForestClassifier(Forest):
             self._params,
             self._metric,
             self._vote_power,
-            self._all_whole,
             STEPS,
             XLOGX,
             first,
@@ -174,8 +172,6 @@ class StreamForestClassifier(Forest):
         self._grove = stream_arrays.enlarge_ring(
             self._grove, 0, int(self._params["slots"][0]), columns, self._columns
         )
-        if self._n_learned > 0:
-            self._all_whole = False
         self._columns = columns
         width = self._grove.rows.shape[1]
         if width > self._metric.shape[2]:
@@ -218,11 +214,9 @@ class StreamForestClassifier(Forest):
             self._grove = stream_arrays.enlarge_ring(
                 self._grove, rows, slots, self._columns, self._columns
             )
-        whole = ring_store.stage(
+        ring_store.stage(
             self._grove.rows, self._grove.labels, self._stats, X, y, learns, self._n_learned, slots
         )
-        if self._all_whole and not (whole and not self._features.categorical.any()):
-            self._all_whole = False
 
     def _end_epoch(self) -> None:
         ring_store.settle_metric(self._stats, self._features.categorical, self._metric)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from streamforest.forests.base import EPOCH
 from streamforest.kernels import ring_counts, ring_state
-from streamforest.kernels.ring import HISTORY, LANES, NODE, PLACE, STAT, VOTER, Grove
+from streamforest.kernels.lanes import CAP, LANES
+from streamforest.kernels.ring import HISTORY, NODE, PLACE, STAT, VOTER, Grove
 from streamforest.kernels.ring_advance import WANT_HIST, WANT_NODES
-from streamforest.kernels.ring_opinions import CAP
 
 _FEWEST_ROWS = 64
 

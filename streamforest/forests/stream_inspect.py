@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from streamforest.forests import stream_arrays
 from streamforest.forests.batch import PREDICT
+from streamforest.kernels.lanes import CAP, GAP, SCALE
 from streamforest.kernels.ring import Grove, bucket
-from streamforest.kernels.ring_opinions import CAP, GAP, SCALE
 
 if TYPE_CHECKING:
     from streamforest.forests.stream import StreamForestClassifier

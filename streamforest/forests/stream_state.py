@@ -13,8 +13,8 @@ from streamforest.forests.base import EPOCH
 from streamforest.forests.features import CATEGORY
 from streamforest.forests.state import LARGEST, demand, demand_trees
 from streamforest.kernels import ring_state
+from streamforest.kernels.lanes import CAP, GAP, SCALE
 from streamforest.kernels.ring import FULL, HISTORY, VOTER
-from streamforest.kernels.ring_opinions import CAP, GAP, SCALE
 from streamforest.kernels.ring_state import Flat
 from streamforest.kernels.ring_store import HIGH, LOW, SEEN, VARIANCE
 
@@ -82,9 +82,7 @@ def restore(forest: StreamForestClassifier, take: Take) -> None:
     voter = _take_voters(take, n_trees, learned, classes)
     readable = int(take("ring.readable", np.int64, 1)[0])
     demand(readable <= forest.ring_rows, "ring.readable")
-    least = stream_arrays.readable_rows(
-        forest.ring_rows, forest.max_ring_bytes, features, n_trees
-    )
+    least = stream_arrays.readable_rows(forest.ring_rows, forest.max_ring_bytes, features, n_trees)
     demand(readable >= least, "ring.readable")
     kept = min(learned, readable)
     labels = take("ring.labels", np.int32, kept)
@@ -119,7 +117,6 @@ def restore(forest: StreamForestClassifier, take: Take) -> None:
     forest._columns = features
     forest._params["ring_rows"] = readable
     forest._params["slots"] = slots
-    forest._all_whole = not (np.isnan(rows).any() or categorical.any())
 
 
 def _take_voters(take: Take, n_trees: int, learned: int, classes: int) -> NDArray[np.void]:

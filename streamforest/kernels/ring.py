@@ -24,9 +24,6 @@ from streamforest.kernels.compiling import kernel
 Record = Any
 """One element of a structured array: mypy knows nothing of its fields."""
 
-LANES = 8
-"""Sums over features run in so many explicit accumulators; rows are padded with zeros to fit."""
-
 FULL = 1 << 30
 """No count goes beyond this; a node that has seen more goes on unchanged."""
 
@@ -130,7 +127,7 @@ class Grove(NamedTuple):
     hist: NDArray[np.int32]  # [2·trees, …] classes and counts of nodes
     link: NDArray[np.int32]  # [2·trees, slots] 2·(slot of the next older row + 1) + is estimation
     errors: NDArray[np.int32]  # [trees, HISTORY] running count of errors, by row number
-    rows: NDArray[np.float32]  # [slots, features padded to LANES]; NaN is missing
+    rows: NDArray[np.float32]  # [slots, features padded to lanes.LANES]; NaN is missing
     labels: NDArray[np.int32]  # [slots]
 
 
@@ -187,7 +184,9 @@ def older(link: int, number: int, slot: int, slots: int) -> int:
 
 
 @kernel
-def push(g: Grove, s: int, i: int, number: int, estimation: int, slots: int, ring_rows: int) -> None:
+def push(
+    g: Grove, s: int, i: int, number: int, estimation: int, slots: int, ring_rows: int
+) -> None:
     """Row `number` becomes the newest of leaf `i`."""
     head = g.stat[s, i].head
     to = head % slots if head >= 0 and head >= number - ring_rows else -1

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.ring import FULL, LANES, Grove, Record, descend, is_estimation, push
+from streamforest.kernels.lanes import LANES
+from streamforest.kernels.ring import FULL, Grove, Record, descend, is_estimation, push
 from streamforest.kernels.ring_counts import count_path, path_room
 from streamforest.kernels.ring_drift import (
     better_opinion,
@@ -51,15 +52,6 @@ def narrow(x: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 @kernel
-def _whole(x: NDArray[np.float32], r: int) -> bool:
-    """Whether no value of a row is missing."""
-    total = np.float32(0.0)
-    for f in range(x.shape[1]):
-        total += x[r, f] - x[r, f]  # 0, or NaN
-    return bool(total == 0.0)
-
-
-@kernel
 def _room_to_learn(g: Grove, t: int, leaf: int, rival_leaf: int, want: NDArray[np.int64]) -> bool:
     """Whether the histograms that one row can touch fit; asked before anything is changed."""
     front = 2 * t + g.voter[t].front
@@ -95,8 +87,16 @@ def _learn(g: Grove, t: int, s: int, leaf: int, y: int, p: Record) -> None:
 
 @routine
 def grow(
-    g: Grove, t: int, s: int, now: int, p: Record, n_features: int, categorical: NDArray[np.uint8],
-    steps: NDArray[np.int64], table: NDArray[np.int64], want: NDArray[np.int64],
+    g: Grove,
+    t: int,
+    s: int,
+    now: int,
+    p: Record,
+    n_features: int,
+    categorical: NDArray[np.uint8],
+    steps: NDArray[np.int64],
+    table: NDArray[np.int64],
+    want: NDArray[np.int64],
 ) -> bool:
     """Test the leaf that is due, and every leaf made by that. False if an array is too small.
 
@@ -147,7 +147,6 @@ def advance(
     params: NDArray[np.void],
     metric: NDArray[np.float32],
     power: float,
-    all_whole: bool,
     steps: NDArray[np.int64],
     table: NDArray[np.int64],
     first: int,
@@ -169,7 +168,7 @@ def advance(
     said, whatever `op` says. `progress[t]` counts half rows (a row answered and counted, its growth
     still to be done); all zero when the batch is finished. Returns False when an array is too small
     for what comes next, with `want` filled in. With `reuse`, `routes` holds what was found for row 0
-    before. `all_whole`: no row in the ring has missing values or categories.
+    before.
     """
     g = Grove(voter, place, node, stat, hist, link, errors, rows, labels)
     p = params[0]
@@ -194,9 +193,8 @@ def advance(
                         rival_leaf = descend(g, other, x, r)
                     if not _room_to_learn(g, t, leaf, rival_leaf, want):
                         return False
-                plain = all_whole and _whole(x, r)
                 if not reuse:
-                    answer(g, front, leaf, now, p, metric, plain, x, r, this.n_classes, out)
+                    answer(g, front, leaf, now, p, metric, x, r, this.n_classes, out)
                     routes[t, LEAF] = leaf
                     routes[t, BEST_COUNTS] = favourite(out, COUNTS, this.n_classes)
                     routes[t, BEST_NEAR] = favourite(out, NEAR, this.n_classes)
@@ -207,9 +205,7 @@ def advance(
                         g, t, routes[t, BEST_COUNTS] != y[r], routes[t, BEST_NEAR] != y[r]
                     )
                     if rival_leaf >= 0 and not place[other].building:
-                        answer(
-                            g, other, rival_leaf, now, p, metric, plain, x, r, this.n_classes, out
-                        )
+                        answer(g, other, rival_leaf, now, p, metric, x, r, this.n_classes, out)
                         compare(this, wrong, favourite(out, opinion, this.n_classes) != y[r])
                     this.n_classes = max(this.n_classes, y[r] + 1)
                     place[front].work = 0

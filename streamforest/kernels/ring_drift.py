@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.ring import HISTORY, Grove, Record, is_estimation, new_leaf, push

@@ -12,17 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel
-from streamforest.kernels.ring import LANES, Grove, Record, older
+from streamforest.kernels.lanes import lane_distance
+from streamforest.kernels.ring import Grove, Record, older
 
 VOTE_UNIT = 4294967296.0
 """Votes are integers in units of 2⁻³², so that the order in which trees are added is free."""
 
 COUNTS, NEAR = range(2)
-SCALE, CAP, GAP = range(3)
-"""Rows of a metric. What feature f adds to a distance is u² with u = SCALE·difference where that is at
-most CAP, else GAP: a category differs or not, and a value that is missing says nothing about closeness,
-so it counts as much as two rows differ on average."""
-
 _NEGLIGIBLE = np.float32(1e-3)  # share of the answer that is left to nodes further up
 _FAR = np.float32(1e30)
 
@@ -33,62 +29,6 @@ class Answers(NamedTuple):
     opinion: NDArray[np.float32]  # [2, classes]
     distance: NDArray[np.float32]  # [neighbours]
     label: NDArray[np.int64]  # [neighbours]
-
-
-@kernel
-def _plain_distance(
-    rows: NDArray[np.float32], slot: int, x: NDArray[np.float32], r: int,
-    metric: NDArray[np.float32], kind: int,
-) -> float:
-    """Squared distance where every value is a number: the same bits as `_distance`, sooner."""
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = np.float32(0.0)
-    for f in range(0, x.shape[1], LANES):
-        u = (x[r, f] - rows[slot, f]) * metric[kind, SCALE, f]
-        a0 += u * u
-        u = (x[r, f + 1] - rows[slot, f + 1]) * metric[kind, SCALE, f + 1]
-        a1 += u * u
-        u = (x[r, f + 2] - rows[slot, f + 2]) * metric[kind, SCALE, f + 2]
-        a2 += u * u
-        u = (x[r, f + 3] - rows[slot, f + 3]) * metric[kind, SCALE, f + 3]
-        a3 += u * u
-        u = (x[r, f + 4] - rows[slot, f + 4]) * metric[kind, SCALE, f + 4]
-        a4 += u * u
-        u = (x[r, f + 5] - rows[slot, f + 5]) * metric[kind, SCALE, f + 5]
-        a5 += u * u
-        u = (x[r, f + 6] - rows[slot, f + 6]) * metric[kind, SCALE, f + 6]
-        a6 += u * u
-        u = (x[r, f + 7] - rows[slot, f + 7]) * metric[kind, SCALE, f + 7]
-        a7 += u * u
-    return ((a0 + a4) + (a1 + a5)) + ((a2 + a6) + (a3 + a7))
-
-
-@kernel
-def _distance(
-    rows: NDArray[np.float32], slot: int, x: NDArray[np.float32], r: int,
-    metric: NDArray[np.float32], kind: int,
-) -> float:
-    """Squared distance with categories and missing values."""
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = np.float32(0.0)
-    for f in range(0, x.shape[1], LANES):
-        a0 += _term(rows, slot, x, r, metric, kind, f)
-        a1 += _term(rows, slot, x, r, metric, kind, f + 1)
-        a2 += _term(rows, slot, x, r, metric, kind, f + 2)
-        a3 += _term(rows, slot, x, r, metric, kind, f + 3)
-        a4 += _term(rows, slot, x, r, metric, kind, f + 4)
-        a5 += _term(rows, slot, x, r, metric, kind, f + 5)
-        a6 += _term(rows, slot, x, r, metric, kind, f + 6)
-        a7 += _term(rows, slot, x, r, metric, kind, f + 7)
-    return ((a0 + a4) + (a1 + a5)) + ((a2 + a6) + (a3 + a7))
-
-
-@kernel
-def _term(
-    rows: NDArray[np.float32], slot: int, x: NDArray[np.float32], r: int,
-    metric: NDArray[np.float32], kind: int, f: int,
-) -> float:
-    u = (x[r, f] - rows[slot, f]) * metric[kind, SCALE, f]
-    square = u * u
-    return square if square <= metric[kind, CAP, f] else metric[kind, GAP, f]  # type: ignore[no-any-return]
 
 
 @kernel
@@ -126,8 +66,15 @@ def _prior(g: Grove, s: int, leaf: int, n_classes: int, smoothing: float, out: A
 
 @kernel
 def neighbours(
-    g: Grove, s: int, leaf: int, now: int, p: Record, metric: NDArray[np.float32], plain: bool,
-    x: NDArray[np.float32], r: int, out: Answers,
+    g: Grove,
+    s: int,
+    leaf: int,
+    now: int,
+    p: Record,
+    metric: NDArray[np.float32],
+    x: NDArray[np.float32],
+    r: int,
+    out: Answers,
 ) -> int:
     """Distances and labels of the leaf's newest estimation rows. Returns how many there are."""
     n = 0
@@ -138,10 +85,7 @@ def neighbours(
     while number >= 0 and number >= oldest and n < p.neighbours:
         link = g.link[s, slot]
         if link & 1:
-            if plain:
-                d = _plain_distance(g.rows, slot, x, r, metric, kind)
-            else:
-                d = _distance(g.rows, slot, x, r, metric, kind)
+            d = lane_distance(g.rows, slot, x, r, metric, kind)
             out.distance[n] = d if d < _FAR else _FAR
             out.label[n] = g.labels[slot]
             n += 1
@@ -164,8 +108,16 @@ def weigh(n: int, power: int, out: Answers) -> None:
 
 @kernel
 def answer(
-    g: Grove, s: int, leaf: int, now: int, p: Record, metric: NDArray[np.float32], plain: bool,
-    x: NDArray[np.float32], r: int, n_classes: int, out: Answers,
+    g: Grove,
+    s: int,
+    leaf: int,
+    now: int,
+    p: Record,
+    metric: NDArray[np.float32],
+    x: NDArray[np.float32],
+    r: int,
+    n_classes: int,
+    out: Answers,
 ) -> None:
     """Both opinions of the tree in place `s` on row `r` of `x`, which falls into `leaf`."""
     smoothing = np.float32(p.smoothing)
@@ -177,7 +129,7 @@ def answer(
     for k in range(stat.n_classes):
         y = g.hist[s, stat.hist + k]
         out.opinion[COUNTS, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
-    n = neighbours(g, s, leaf, now, p, metric, plain, x, r, out)
+    n = neighbours(g, s, leaf, now, p, metric, x, r, out)
     weigh(n, p.neighbour_power, out)
     total = smoothing
     for a in range(n):

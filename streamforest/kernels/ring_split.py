@@ -22,7 +22,9 @@ from streamforest.kernels.ring_sort import LABEL_BITS, key_bits, pack_key, sort_
 NATS = UNIT * math.log(2.0)
 """A difference of x·log₂ x in fixed point, as natural logarithms."""
 
-_THRESHOLDS = 0.4  # neighbouring thresholds say nearly the same: so many of them count as independent
+_THRESHOLDS = (
+    0.4  # neighbouring thresholds say nearly the same: so many of them count as independent
+)
 _CANDIDATE_SHARE = 2.0 / 3.0
 _BUCKETS = 64
 _LABEL = (1 << LABEL_BITS) - 1
@@ -30,7 +32,12 @@ _LABEL = (1 << LABEL_BITS) - 1
 
 @kernel
 def _collect(
-    g: Grove, s: int, i: int, now: int, p: Record, structure: NDArray[np.int64],
+    g: Grove,
+    s: int,
+    i: int,
+    now: int,
+    p: Record,
+    structure: NDArray[np.int64],
     estimation: NDArray[np.int64],
 ) -> tuple[int, int]:
     """Slots of the leaf's newest rows, by stream, until `test_rows` of either kind have been met."""
@@ -52,8 +59,14 @@ def _collect(
 
 @routine
 def _scan_number(
-    keys: NDArray[np.int64], m: int, low: int, high: int, classes: int, steps: NDArray[np.int64],
-    table: NDArray[np.int64], best: int,
+    keys: NDArray[np.int64],
+    m: int,
+    low: int,
+    high: int,
+    classes: int,
+    steps: NDArray[np.int64],
+    table: NDArray[np.int64],
+    best: int,
 ) -> tuple[int, int, int]:
     """The best threshold between sorted keys: (gain, index below it or -1, thresholds looked at).
 
@@ -93,8 +106,14 @@ def _scan_number(
 
 @routine
 def _scan_category(
-    codes: NDArray[np.int64], labels: NDArray[np.int64], m: int, spread: NDArray[np.int64],
-    classes: int, start: np.uint64, table: NDArray[np.int64], best: int,
+    codes: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    m: int,
+    spread: NDArray[np.int64],
+    classes: int,
+    start: np.uint64,
+    table: NDArray[np.int64],
+    best: int,
 ) -> tuple[int, np.uint64, int, int, int]:
     """The best split of the buckets of a category into two sets.
 
@@ -202,8 +221,16 @@ def _split(g: Grove, s: int, i: int, now: int, p: Record) -> None:
 
 @routine
 def try_split(
-    g: Grove, s: int, i: int, now: int, seed: np.uint64, p: Record, n_features: int,
-    categorical: NDArray[np.uint8], steps: NDArray[np.int64], table: NDArray[np.int64],
+    g: Grove,
+    s: int,
+    i: int,
+    now: int,
+    seed: np.uint64,
+    p: Record,
+    n_features: int,
+    categorical: NDArray[np.uint8],
+    steps: NDArray[np.int64],
+    table: NDArray[np.int64],
 ) -> int:
     """Split leaf `i` if its structure rows say so. Returns the work done: rows times features sorted.
 

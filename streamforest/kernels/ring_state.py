@@ -111,8 +111,13 @@ def export(g: Grove, learned: int, rows: int, slots: int, out: Flat) -> None:
 
 @routine
 def restore(
-    g: Grove, learned: int, rows: int, slots: int, p_structure: float,
-    categorical: NDArray[np.uint8], flat: Flat,
+    g: Grove,
+    learned: int,
+    rows: int,
+    slots: int,
+    p_structure: float,
+    categorical: NDArray[np.uint8],
+    flat: Flat,
 ) -> None:
     """Fill arrays of sufficient size from a validated `flat`. The ring's rows are not touched."""
     n = 0

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import routine
+from streamforest.kernels.lanes import CAP, GAP, SCALE
 from streamforest.kernels.ring_drift import ACCURACY_RATE
-from streamforest.kernels.ring_opinions import CAP, GAP, SCALE
 
 SEEN, MEAN, VARIANCE, LOW, HIGH = range(5)
 """Running statistics of a feature: rows of `stats`."""
@@ -27,15 +27,19 @@ _SMALLEST = 1e-30  # a deviation or range below this is none
 
 @routine
 def stage(
-    rows: NDArray[np.float32], labels: NDArray[np.int32], stats: NDArray[np.float64],
-    x: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_], number: int, slots: int,
-) -> bool:
+    rows: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    stats: NDArray[np.float64],
+    x: NDArray[np.float64],
+    y: NDArray[np.int64],
+    learns: NDArray[np.bool_],
+    number: int,
+    slots: int,
+) -> None:
     """Write the rows to be learned, the first of them row `number`, to the ring and the statistics.
 
     No tree reads them before it has learned them, and what they overwrite is no longer readable.
-    Returns whether all of them were complete.
     """
-    whole = True
     for r in range(x.shape[0]):
         if not learns[r]:
             continue
@@ -46,7 +50,6 @@ def stage(
             v = np.float32(x[r, f]) + np.float32(0.0)
             rows[slot, f] = v
             if v != v:
-                whole = False
                 continue
             if stats[SEEN, f] == 0.0:
                 stats[LOW, f] = v
@@ -58,7 +61,6 @@ def stage(
             stats[VARIANCE, f] += rate * (off * (v - stats[MEAN, f]) - stats[VARIANCE, f])
             stats[LOW, f] = min(stats[LOW, f], np.float64(v))
             stats[HIGH, f] = max(stats[HIGH, f], np.float64(v))
-    return whole
 
 
 @routine
@@ -107,7 +109,10 @@ def vote_power(voter: NDArray[np.void]) -> float:
 
 @routine
 def judge_opinions(
-    votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8], learn: int,
+    votes: NDArray[np.int64],
+    y: NDArray[np.int64],
+    op: NDArray[np.uint8],
+    learn: int,
     loss: NDArray[np.float64],
 ) -> None:
     """Note which of the forest's two opinions was wrong on each row that was learned."""
