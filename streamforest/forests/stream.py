@@ -245,7 +245,8 @@ class StreamForestClassifier(Forest):
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
         mixed = self._opinion_mix[0] * votes[:, 0] + self._opinion_mix[1] * votes[:, 1]
         # whole units again: sums of integers do not depend on how many classes stand beside them
-        return np.rint(mixed).astype(np.int64)
+        whole: NDArray[np.int64] = np.rint(mixed).astype(np.int64)
+        return whole
 
     def _move(
         self,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def _front(grove: Grove) -> NDArray[np.int64]:
     """The places of the trees that vote."""
-    return 2 * np.arange(len(grove.voter)) + grove.voter["front"]
+    out: NDArray[np.int64] = 2 * np.arange(len(grove.voter)) + grove.voter["front"]
+    return out
 
 
 def _depth(grove: Grove, s: int) -> int:
@@ -152,7 +153,7 @@ def _debug_neighbours(
     grove, now = forest._grove, forest._n_learned
     slots, oldest = int(forest._params["slots"][0]), now - int(forest._params["ring_rows"][0])
     metric = forest._metric[(s >> 1) & 1][:, : len(x)].astype(np.float64)
-    found = []
+    found: list[tuple[float, int, int]] = []
     number = int(grove.stat["head"][s, leaf])
     while number >= max(0, oldest) and len(found) < forest.neighbours:
         slot = number % slots

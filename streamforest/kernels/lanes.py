@@ -8,6 +8,7 @@ vector instructions are spelled out, and a distance over 256 features takes 40 n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -22,7 +23,7 @@ so it counts as much as two rows differ on average."""
 
 
 @intrinsic
-def lane_distance(
+def _lane_distance(
     typingctx: Any, rows: Any, slot: Any, x: Any, r: Any, metric: Any, kind: Any
 ) -> Any:
     """Squared distance of row `slot` of `rows` from row `r` of `x`, by metric `kind`.
@@ -39,7 +40,7 @@ def lane_distance(
         def start(which: int, *index: Any) -> tuple[Any, Any]:
             """Pointer to the beginning of a row of an argument, and the row's width."""
             array = context.make_array(sig.args[which])(context, builder, args[which])
-            shape = cgutils.unpack_tuple(builder, array.shape)
+            shape = cgutils.unpack_tuple(builder, array.shape)  # type: ignore[no-untyped-call]
             at = ir.Constant(word, 0)
             for size, i in zip(shape, index):
                 at = builder.add(builder.mul(at, size), i)
@@ -58,7 +59,7 @@ def lane_distance(
             start(4, as_word(5), ir.Constant(word, row))[0] for row in (SCALE, CAP, GAP)
         )
         zero = ir.Constant(lanes, [0.0] * LANES)
-        total = cgutils.alloca_once_value(builder, zero)
+        total = cgutils.alloca_once_value(builder, zero)  # type: ignore[no-untyped-call]
         zero_word, step = ir.Constant(word, 0), ir.Constant(word, LANES)
         with cgutils.for_range_slice(builder, zero_word, width, step, word) as (f, _):
             u = builder.fmul(builder.fsub(load(other, f), load(one, f)), load(scale, f))
@@ -76,3 +77,7 @@ def lane_distance(
         return parts[0]
 
     return signature, codegen
+
+
+lane_distance: Callable[..., float] = _lane_distance
+"""What kernels call: without the typing context that numba adds."""

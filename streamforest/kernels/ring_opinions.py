@@ -32,7 +32,7 @@ class Answers(NamedTuple):
 
 
 @kernel
-def _power(base: float, exponent: int) -> float:
+def _power(base: np.float32, exponent: int) -> np.float32:
     out = np.float32(1.0)
     square = base
     left = exponent
@@ -45,7 +45,9 @@ def _power(base: float, exponent: int) -> float:
 
 
 @kernel
-def _prior(g: Grove, s: int, leaf: int, n_classes: int, smoothing: float, out: Answers) -> None:
+def _prior(
+    g: Grove, s: int, leaf: int, n_classes: int, smoothing: np.float32, out: Answers
+) -> None:
     """What the ancestors of a leaf say, times `smoothing`, in opinion NEAR."""
     for k in range(n_classes):
         out.opinion[NEAR, k] = np.float32(0.0)

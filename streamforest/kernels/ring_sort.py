@@ -24,7 +24,7 @@ def pack_key(bits: int, label: int) -> int:
 
     The bits of positive floats are ordered as integers, those of negative ones the other way round.
     """
-    ordered = np.int64(bits)
+    ordered = int(bits)
     if ordered < 0:
         ordered ^= 0x7FFFFFFF
     return ((ordered + 0x80000000) << LABEL_BITS) | label

@@ -158,7 +158,7 @@ def _scan_category(
         base += xlogx(total[k], table)
     for b in range(_BUCKETS):
         estimation += spread[b]
-    chance = np.int64(0.5 * (used - 2) / NATS)
+    chance = int(0.5 * (used - 2) / NATS)
     left = np.zeros(classes, np.int64)
     n = 0
     e = 0

@@ -104,7 +104,7 @@ def vote_power(voter: NDArray[np.void]) -> float:
     mean = total / n
     observed = max(squares / n - mean * mean, 1e-12)
     expected = mean * (1.0 - mean) * ACCURACY_RATE / (2.0 - ACCURACY_RATE)
-    return _VOTE_POWER * max(0.0, 1.0 - expected / observed)
+    return _VOTE_POWER * max(0.0, 1.0 - float(expected / observed))
 
 
 @routine
