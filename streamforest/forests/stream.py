@@ -36,8 +36,9 @@ class StreamForestClassifier(Forest):
         test_rows: int = 512,
         test_growth: float = 0.2,
         neighbours: int = 32,
-        neighbour_power: int = 8,
+        neighbour_power: int = 6,
         smoothing: float = 1.0,
+        neighbour_smoothing: float = 0.1,
         drift: bool = True,
         alarm: float = 2.5,
         challenge_rate: float = 0.0005,
@@ -62,6 +63,7 @@ class StreamForestClassifier(Forest):
         self.neighbours = neighbours
         self.neighbour_power = neighbour_power
         self.smoothing = smoothing
+        self.neighbour_smoothing = neighbour_smoothing
         self.drift = drift
         self.alarm = alarm
         self.challenge_rate = challenge_rate
@@ -90,6 +92,7 @@ class StreamForestClassifier(Forest):
         check_int("neighbours", self.neighbours, 1, 32_767)
         check_int("neighbour_power", self.neighbour_power, 0, 1_000)
         check_number("smoothing", self.smoothing, 0, 1e6, above=True)
+        check_number("neighbour_smoothing", self.neighbour_smoothing, 0, 1e6, above=True)
         check_number("alarm", self.alarm, 0)
         check_number("challenge_rate", self.challenge_rate, 0, 1)
         check_number("rechallenge_rate", self.rechallenge_rate, 0, 1)

@@ -108,6 +108,7 @@ PARAMS = np.dtype(
         ("p_structure", "f8"),
         ("test_growth", "f8"),
         ("smoothing", "f8"),
+        ("neighbour_smoothing", "f8"),
         ("alarm", "f8"),
         ("challenge_rate", "f8"),
         ("rechallenge_rate", "f8"),

@@ -48,7 +48,7 @@ def _power(base: np.float32, exponent: int) -> np.float32:
 def _prior(
     g: Grove, s: int, leaf: int, n_classes: int, smoothing: np.float32, out: Answers
 ) -> None:
-    """What the ancestors of a leaf say, times `smoothing`, in opinion NEAR."""
+    """What the ancestors of a leaf say, in opinion NEAR."""
     for k in range(n_classes):
         out.opinion[NEAR, k] = np.float32(0.0)
     left = np.float32(1.0)
@@ -63,7 +63,7 @@ def _prior(
         i = stat.parent
     rest = left / np.float32(n_classes)
     for k in range(n_classes):
-        out.opinion[NEAR, k] = (out.opinion[NEAR, k] + rest) * smoothing
+        out.opinion[NEAR, k] += rest
 
 
 @kernel
@@ -126,14 +126,16 @@ def answer(
     _prior(g, s, leaf, n_classes, smoothing, out)
     stat = g.stat[s, leaf]
     share = np.float32(1.0) / (np.float32(stat.n) + smoothing)
+    little = np.float32(p.neighbour_smoothing)
     for k in range(n_classes):
-        out.opinion[COUNTS, k] = out.opinion[NEAR, k] * share
+        out.opinion[COUNTS, k] = out.opinion[NEAR, k] * smoothing * share
+        out.opinion[NEAR, k] *= little
     for k in range(stat.n_classes):
         y = g.hist[s, stat.hist + k]
         out.opinion[COUNTS, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
     n = neighbours(g, s, leaf, now, p, metric, x, r, out)
     weigh(n, p.neighbour_power, out)
-    total = smoothing
+    total = little
     for a in range(n):
         out.opinion[NEAR, out.label[a]] += out.distance[a]
         total += out.distance[a]
