@@ -362,10 +362,7 @@ class StreamForestClassifier(Forest):
         return np.zeros((n, 2, len(self._labels)), np.int64)
 
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
-        mixed = self._opinion_mix[0] * votes[:, 0] + self._opinion_mix[1] * votes[:, 1]
-        # whole units again: sums of integers do not depend on how many classes stand beside them
-        whole: NDArray[np.int64] = np.rint(mixed).astype(np.int64)
-        return whole
+        return ring_store.mix_votes(votes, self._opinion_mix)
 
     def _move(
         self,

@@ -138,6 +138,20 @@ def settle_mix(loss: NDArray[np.float64], mix: NDArray[np.float64]) -> None:
 
 
 @routine
+def mix_votes(votes: NDArray[np.int64], mix: NDArray[np.float64]) -> NDArray[np.int64]:
+    """One score per row and class, mixed in float64.
+
+    In whole units again: sums of integers do not depend on how many classes stand beside them.
+    """
+    out = np.empty((votes.shape[0], votes.shape[2]), np.int64)
+    for r in range(votes.shape[0]):
+        for k in range(votes.shape[2]):
+            mixed = mix[0] * votes[r, 0, k] + mix[1] * votes[r, 1, k]
+            out[r, k] = np.int64(np.rint(mixed))
+    return out
+
+
+@routine
 def fits_float32(x: NDArray[np.float64], largest: float) -> bool:
     """Whether the ring can hold every value of a row (NaN is missing, and fits)."""
     for r in range(x.shape[0]):

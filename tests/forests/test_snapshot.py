@@ -119,7 +119,11 @@ def test_golden_files_load_for_ever(path: Path) -> None:
 
 
 def test_there_are_golden_files() -> None:
-    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {"consistent-1", "online-1"}
+    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {
+        "consistent-1",
+        "online-1",
+        "stream-1",
+    }
 
 
 # ---- tampered files
