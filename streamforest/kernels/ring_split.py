@@ -8,26 +8,50 @@ rows only say which splits leave one of them on either side, by where they lie a
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.entropy import UNIT, xlogx
 from streamforest.kernels.ring import Grove, Record, bucket, goes_right, new_leaf, older
 from streamforest.kernels.ring_counts import count
+from streamforest.kernels.ring_scan import BUCKETS, NATS, scan_category, scan_number
 from streamforest.kernels.ring_sort import LABEL_BITS, key_bits, pack_key, sort_keys
-
-NATS = UNIT * math.log(2.0)
-"""A difference of x·log₂ x in fixed point, as natural logarithms."""
 
 _THRESHOLDS = (
     0.4  # neighbouring thresholds say nearly the same: so many of them count as independent
 )
 _CANDIDATE_SHARE = 2.0 / 3.0
-_BUCKETS = 64
 _LABEL = (1 << LABEL_BITS) - 1
+
+
+_SPLIT = np.dtype(
+    [
+        ("gain", "i8"),  # over all rows, in units of entropy.UNIT
+        ("looked", "i8"),  # thresholds and cuts looked at so far
+        ("mask", "u8"),
+        ("feature", "i4"),
+        ("threshold", "f4"),
+        ("categorical", "u1"),
+        ("missing_right", "u1"),
+    ],
+    align=True,
+)
+"""The best split so far; the fields are those of a node."""
+
+
+class _Rows(NamedTuple):
+    """The rows of a test."""
+
+    n: int  # structure rows
+    e: int  # estimation rows
+    structure: NDArray[np.int64]  # their slots
+    estimation: NDArray[np.int64]
+    labels: NDArray[np.int64]  # of the structure rows, numbered within the node
+    keys: NDArray[np.int64]  # room to sort in
+    spare: NDArray[np.int64]
 
 
 @kernel
@@ -55,135 +79,6 @@ def _collect(
             n += 1
         number = older(link, number, slot, p.slots)
     return n, e
-
-
-@routine
-def _scan_number(
-    keys: NDArray[np.int64],
-    m: int,
-    low: int,
-    high: int,
-    classes: int,
-    steps: NDArray[np.int64],
-    table: NDArray[np.int64],
-    best: int,
-) -> tuple[int, int, int]:
-    """The best threshold between sorted keys: (gain, index below it or -1, thresholds looked at).
-
-    Only gains above `best` count, and only thresholds with an estimation row on both sides: the
-    interval [low, high) of values as keys without a label.
-    """
-    right = np.zeros(classes, np.int64)
-    left = np.zeros(classes, np.int64)
-    for a in range(m):
-        right[keys[a] & _LABEL] += 1
-    total = 0
-    for k in range(classes):
-        total += xlogx(right[k], table)
-    base = total - xlogx(m, table)
-    at = -1
-    looked = 0
-    inside = 0
-    outside = total
-    value = keys[0] >> LABEL_BITS
-    for a in range(m - 1):
-        k = keys[a] & _LABEL
-        inside += steps[left[k]]
-        left[k] += 1
-        right[k] -= 1
-        outside -= steps[right[k]]
-        following = keys[a + 1] >> LABEL_BITS
-        if following != value:
-            looked += 1
-            if following > low and value < high:
-                gain = inside - xlogx(a + 1, table) + outside - xlogx(m - a - 1, table) - base
-                if gain > best:
-                    best = gain
-                    at = a
-            value = following
-    return best, at, looked
-
-
-@routine
-def _scan_category(
-    codes: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    m: int,
-    spread: NDArray[np.int64],
-    classes: int,
-    start: np.uint64,
-    table: NDArray[np.int64],
-    best: int,
-) -> tuple[int, np.uint64, int, int, int]:
-    """The best split of the buckets of a category into two sets.
-
-    With two classes the best of all sets is found by ordering the buckets by the share of one class
-    and looking at the cuts (Breiman et al. 1984, theorem 4.5); with more, the classes are first put
-    into two groups at random, anew at every test. Buckets are free to be ordered as the labels like,
-    so a split must beat the gain that pure chance gives to so many buckets: half a nat for each beyond
-    two. Returns (gain less that, mask of the right side, structure rows right, cuts, found).
-    """
-    counts = np.zeros((_BUCKETS, classes), np.int64)
-    sizes = np.zeros(_BUCKETS, np.int64)
-    total = np.zeros(classes, np.int64)
-    for a in range(m):
-        counts[codes[a], labels[a]] += 1
-        sizes[codes[a]] += 1
-        total[labels[a]] += 1
-    group = np.zeros(classes, np.int64)
-    group[0] = 1
-    if classes > 2:
-        for k in range(1, classes - 1):
-            group[k] = 1 if draws.uniform(start, k) < 0.5 else 0
-    share = np.zeros(_BUCKETS, np.float64)
-    order = np.zeros(_BUCKETS, np.int64)
-    used = 0
-    for b in range(_BUCKETS):
-        if sizes[b] == 0:
-            continue
-        grouped = 0
-        for k in range(classes):
-            if group[k]:
-                grouped += counts[b, k]
-        share[b] = grouped / sizes[b]
-        c = used
-        while c > 0 and share[order[c - 1]] > share[b]:
-            order[c] = order[c - 1]
-            c -= 1
-        order[c] = b
-        used += 1
-    base = -xlogx(m, table)
-    estimation = 0
-    for k in range(classes):
-        base += xlogx(total[k], table)
-    for b in range(_BUCKETS):
-        estimation += spread[b]
-    chance = int(0.5 * (used - 2) / NATS)
-    left = np.zeros(classes, np.int64)
-    n = 0
-    e = 0
-    cut = -1
-    for c in range(used - 1):
-        b = order[c]
-        n += sizes[b]
-        e += spread[b]
-        gain = -xlogx(n, table) - xlogx(m - n, table) - base - chance
-        for k in range(classes):
-            left[k] += counts[b, k]
-            gain += xlogx(left[k], table) + xlogx(total[k] - left[k], table)
-        if gain > best and e > 0 and e < estimation:
-            best = gain
-            cut = c
-    mask = np.uint64(0)
-    right = 0
-    for c in range(cut + 1, used):
-        right += sizes[order[c]]
-        mask |= np.uint64(1) << np.uint64(order[c])
-    if 2 * right > m:  # buckets that no structure row was in go with the larger side
-        for b in range(_BUCKETS):
-            if sizes[b] == 0:
-                mask |= np.uint64(1) << np.uint64(b)
-    return best, mask, right, used - 1, 1 if cut >= 0 else 0
 
 
 @routine
@@ -217,6 +112,115 @@ def _split(g: Grove, s: int, i: int, now: int, p: Record) -> None:
         if tails[c] >= 0:
             g.link[s, tails[c]] &= 1
     g.stat[s, i].head = -1
+
+
+@kernel
+def _try_category(
+    g: Grove,
+    i: int,
+    f: int,
+    rows: _Rows,
+    classes: int,
+    start: np.uint64,
+    table: NDArray[np.int64],
+    room: NDArray[np.void],
+) -> bool:
+    """Hold the best split of a category against that in `room`. False if it has one value only."""
+    best = room[0]
+    m = 0
+    varied = False
+    for a in range(rows.n):
+        v = g.rows[rows.structure[a], f]
+        if v == v:
+            rows.keys[m] = bucket(int(v), i)
+            rows.spare[m] = rows.labels[a]
+            if rows.keys[m] != rows.keys[0]:
+                varied = True
+            m += 1
+    if not varied:
+        return False
+    spread = np.zeros(BUCKETS, np.int64)
+    for a in range(rows.e):
+        v = g.rows[rows.estimation[a], f]
+        if v == v:
+            spread[bucket(int(v), i)] += 1
+    gain, mask, right, cuts, found = scan_category(
+        rows.keys, rows.spare, m, spread, classes, start, table, best.gain
+    )
+    best.looked += cuts
+    if found:
+        best.gain = gain
+        best.feature = f
+        best.categorical = 1
+        best.mask = mask
+        best.threshold = np.float32(0.0)
+        best.missing_right = 1 if 2 * right > m else 0
+    return True
+
+
+@kernel
+def _try_number(
+    g: Grove,
+    f: int,
+    rows: _Rows,
+    classes: int,
+    u: float,
+    steps: NDArray[np.int64],
+    table: NDArray[np.int64],
+    room: NDArray[np.void],
+) -> bool:
+    """Hold the best threshold of a number against `room`. False if it is constant or missing.
+
+    The threshold lies in the gap between two structure rows, at the share `u` of the part of it that
+    leaves an estimation row on either side.
+    """
+    best = room[0]
+    bits = g.rows.view(np.int32)
+    m = 0
+    varied = False
+    for a in range(rows.n):
+        v = g.rows[rows.structure[a], f]
+        if v == v:
+            rows.keys[m] = pack_key(bits[rows.structure[a], f], rows.labels[a])
+            if (rows.keys[m] ^ rows.keys[0]) > _LABEL:
+                varied = True
+            m += 1
+    if not varied:
+        return False
+    low = np.float32(np.inf)
+    high = np.float32(-np.inf)
+    for a in range(rows.e):
+        v = g.rows[rows.estimation[a], f]
+        if v < low:
+            low = v
+        if v > high:
+            high = v
+    if not low < high:
+        return True
+    one_bits = np.zeros(1, np.int32)
+    one_value = one_bits.view(np.float32)
+    one_value[0] = low
+    low_key = pack_key(one_bits[0], 0) >> LABEL_BITS
+    one_value[0] = high
+    high_key = pack_key(one_bits[0], 0) >> LABEL_BITS
+    sort_keys(rows.keys, rows.spare, m)
+    gain, at, cuts = scan_number(rows.keys, m, low_key, high_key, classes, steps, table, best.gain)
+    best.looked += cuts
+    if at >= 0:
+        one_bits[0] = key_bits(rows.keys[at])
+        below = max(one_value[0], low)
+        one_bits[0] = key_bits(rows.keys[at + 1])
+        above = min(one_value[0], high)
+        threshold = np.float32(below + u * (np.float64(above) - np.float64(below)))
+        if threshold >= above or threshold < below:
+            threshold = below
+        best.gain = gain
+        best.feature = f
+        best.categorical = 0
+        best.mask = np.uint64(0)
+        best.threshold = threshold
+        best.missing_right = 1 if m - at - 1 > at + 1 else 0
+    return True
 
 
 @routine
@@ -255,113 +259,39 @@ def try_split(
         labels[a] = local[y]
     if classes < 2:
         return n
+    rows = _Rows(n, e, structure, estimation, labels, np.empty(n, np.int64), np.empty(n, np.int64))
     start = draws.key(draws.key(seed, draws.RING_SPLIT, g.place[s].generation), i, now)
     wanted = min(float(p.n_candidates), max(2.0, _CANDIDATE_SHARE * n_features))
-    k_features = int(wanted)
-    if draws.uniform(start, 0) < wanted - k_features:
-        k_features += 1
-    bits = g.rows.view(np.int32)
-    one_bits = np.zeros(1, np.int32)
-    one_value = one_bits.view(np.float32)
+    candidates = int(wanted)
+    if draws.uniform(start, 0) < wanted - candidates:
+        candidates += 1
+    # the array itself is handed around: a record does not keep the array alive that it lies in
+    room = np.zeros(1, _SPLIT)
+    room[0].feature = -1
     order = np.arange(n_features)
-    keys = np.empty(n, np.int64)
-    spare = np.empty(n, np.int64)
-    codes = np.empty(n, np.int64)
-    code_labels = np.empty(n, np.int64)
-    spread = np.zeros(_BUCKETS, np.int64)
-    node = g.node[s, i]
-    best = 0
-    found = -1
-    threshold = np.float32(0.0)
-    mask = np.uint64(0)
-    missing_right = 0
-    is_category = 0
-    looked = 0
     used = 0
     for c in range(n_features):
-        if used >= k_features:
+        if used >= candidates:
             break
         z = c + int(draws.uniform(start, 2 * c + 1) * (n_features - c))
         f = order[z]
         order[z] = order[c]
-        m = 0
-        varied = False
         if categorical[f]:
-            for a in range(n):
-                v = g.rows[structure[a], f]
-                if v == v:
-                    codes[m] = bucket(int(v), i)
-                    code_labels[m] = labels[a]
-                    if codes[m] != codes[0]:
-                        varied = True
-                    m += 1
-            if not varied:
-                continue
-            used += 1
-            spread[:] = 0
-            for a in range(e):
-                v = g.rows[estimation[a], f]
-                if v == v:
-                    spread[bucket(int(v), i)] += 1
             grouping = draws.key(start, draws.RING_SPLIT, c)
-            gain, sides, right, cuts, ok = _scan_category(
-                codes, code_labels, m, spread, classes, grouping, table, best
-            )
-            looked += cuts
-            if ok:
-                best = gain
-                found = f
-                is_category = 1
-                mask = sides
-                missing_right = 1 if 2 * right > m else 0
-            continue
-        for a in range(n):
-            v = g.rows[structure[a], f]
-            if v == v:
-                keys[m] = pack_key(bits[structure[a], f], labels[a])
-                if (keys[m] ^ keys[0]) > _LABEL:
-                    varied = True
-                m += 1
-        if not varied:  # constant here, or missing: does not count as a candidate
-            continue
-        used += 1
-        low = np.float32(np.inf)
-        high = np.float32(-np.inf)
-        for a in range(e):
-            v = g.rows[estimation[a], f]
-            if v < low:
-                low = v
-            if v > high:
-                high = v
-        if not low < high:
-            continue
-        one_value[0] = low
-        low_key = pack_key(one_bits[0], 0) >> LABEL_BITS
-        one_value[0] = high
-        high_key = pack_key(one_bits[0], 0) >> LABEL_BITS
-        sort_keys(keys, spare, m)
-        gain, at, cuts = _scan_number(keys, m, low_key, high_key, classes, steps, table, best)
-        looked += cuts
-        if at >= 0:
-            best = gain
-            found = f
-            is_category = 0
-            one_bits[0] = key_bits(keys[at])
-            a0 = max(one_value[0], low)
-            one_bits[0] = key_bits(keys[at + 1])
-            a1 = min(one_value[0], high)
-            width = np.float64(a1) - np.float64(a0)
-            threshold = np.float32(a0 + draws.uniform(start, 2 * c + 2) * width)
-            if threshold >= a1 or threshold < a0:
-                threshold = a0
-            missing_right = 1 if m - at - 1 > at + 1 else 0
-    price = 2.0 * (classes - 2) + 2.0 * math.log(max(1.0, _THRESHOLDS * looked))
-    if found >= 0 and 2.0 * best * NATS > price:
-        node.feature = found
-        node.categorical = is_category
-        node.threshold = np.float32(0.0) if is_category else threshold
-        node.mask = mask if is_category else np.uint64(0)
-        node.missing_right = missing_right
-        g.stat[s, i].gain = np.float32(best * NATS)
+            counts = _try_category(g, i, f, rows, classes, grouping, table, room)
+        else:
+            u = draws.uniform(start, 2 * c + 2)
+            counts = _try_number(g, f, rows, classes, u, steps, table, room)
+        if counts:
+            used += 1
+    price = 2.0 * (classes - 2) + 2.0 * math.log(max(1.0, _THRESHOLDS * room[0].looked))
+    if room[0].feature >= 0 and 2.0 * room[0].gain * NATS > price:
+        node = g.node[s, i]
+        node.feature = room[0].feature
+        node.categorical = room[0].categorical
+        node.threshold = room[0].threshold
+        node.mask = room[0].mask
+        node.missing_right = room[0].missing_right
+        g.stat[s, i].gain = np.float32(room[0].gain * NATS)
         _split(g, s, i, now, p)
     return n * used

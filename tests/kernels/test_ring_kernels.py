@@ -11,8 +11,8 @@ from numba import njit
 from streamforest.kernels.entropy import STEPS, UNIT, XLOGX
 from streamforest.kernels.lanes import CAP, GAP, SCALE, lane_distance
 from streamforest.kernels.ring import bucket
+from streamforest.kernels.ring_scan import NATS, scan_category, scan_number
 from streamforest.kernels.ring_sort import LABEL_BITS, key_bits, pack_key, sort_keys
-from streamforest.kernels.ring_split import NATS, _scan_category, _scan_number
 
 
 @njit
@@ -57,7 +57,7 @@ def test_every_threshold_is_looked_at(seed: int) -> None:
     sort_keys(keys, np.empty(n, np.int64), n)
     low, high = np.float32(-0.75), np.float32(1.05)
     limits = [pack_key(int(v.view(np.int32)), 0) >> LABEL_BITS for v in (low, high)]
-    gain, at, looked = _scan_number(keys, n, *limits, classes, STEPS, XLOGX, 0)
+    gain, at, looked = scan_number(keys, n, *limits, classes, STEPS, XLOGX, 0)
     order = np.unique(values)
     assert looked == len(order) - 1
     best = max(
@@ -77,7 +77,7 @@ def test_two_classes_get_the_best_of_all_sets_of_categories(seed: int) -> None:
     labels = (rng.random(n) < rng.random(values)[codes]).astype(np.int64)
     spread = np.zeros(64, np.int64)
     spread[:values] = 1
-    gain, mask, right, cuts, found = _scan_category(
+    gain, mask, right, cuts, found = scan_category(
         codes, labels, n, spread, 2, np.uint64(1), XLOGX, -(1 << 60)
     )
     best = max(
