@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamforest.forests.consistent import ConsistentForestClassifier
     from streamforest.forests.online import OnlineForestClassifier
     from streamforest.forests.snapshot import load, save
+    from streamforest.forests.stream import StreamForestClassifier
     from streamforest.kernels.tree import BOTH, LEARN, PREDICT
 
 _HOME = {
@@ -23,6 +24,7 @@ _HOME = {
     "PREDICT": "streamforest.kernels.tree",
     "ConsistentForestClassifier": "streamforest.forests.consistent",
     "OnlineForestClassifier": "streamforest.forests.online",
+    "StreamForestClassifier": "streamforest.forests.stream",
     "load": "streamforest.forests.snapshot",
     "save": "streamforest.forests.snapshot",
 }
@@ -33,6 +35,7 @@ __all__ = [
     "PREDICT",
     "ConsistentForestClassifier",
     "OnlineForestClassifier",
+    "StreamForestClassifier",
     "__version__",
     "load",
     "save",

@@ -18,6 +18,7 @@ from typing import Protocol
 from streamforest import datasets
 from streamforest.bench import models
 from streamforest.bench.machine import choose_core
+from streamforest.bench.models import ModelSpec
 from streamforest.bench.prequential import Measurement
 from streamforest.bench.results import EqualCpu, ForestResult, Row, Runs, StreamResult
 from streamforest.bench.worker import ModelAbsent, Request, Worker, WorkerFailed
@@ -37,6 +38,8 @@ class Settings:
         Names; empty for all.
     trees
         Trees of every forest in the first comparison.
+    our_trees
+        Trees of our own forests there; None for as many.
     events
         Only the first so many events of each stream; None for all.
     budget
@@ -56,6 +59,7 @@ class Settings:
     streams: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     trees: int = 10
+    our_trees: int | None = None
     events: int | None = None
     budget: float | None = None
     repeats: int = 3
@@ -70,6 +74,7 @@ class Settings:
             models.get_spec(name)
         for field, value in (
             ("trees", self.trees),
+            ("our-trees", self.our_trees),
             ("events", self.events),
             ("repeats", self.repeats),
             ("max-trees", self.max_trees),
@@ -83,6 +88,10 @@ class Settings:
             raise ConfigError(
                 f"equal-cpu is {self.equal_cpu!r}; choose from: {', '.join(EQUAL_CPU)}"
             )
+
+    def trees_of(self, spec: ModelSpec) -> int:
+        """Trees of a model in the first comparison."""
+        return self.our_trees if spec.ours and self.our_trees is not None else self.trees
 
 
 class Watcher(Protocol):
@@ -128,10 +137,11 @@ def _run_stream(
         workers: dict[str, Worker] = {}
         for spec in specs:
             watcher.begin(f"{stream.name}: {spec.name} warms up", 1)
-            row = Row(spec, settings.trees if spec.has_trees else None)
+            trees = settings.trees_of(spec)
+            row = Row(spec, trees if spec.has_trees else None)
             result.rows[spec.name] = row
             try:
-                worker = Worker(spec, stream, settings.trees, choose_core())
+                worker = Worker(spec, stream, trees, choose_core())
                 workers[spec.name] = stack.enter_context(worker)
             except ModelAbsent as absent:
                 row.absent = str(absent)
@@ -153,7 +163,7 @@ def _equal_trees(
                 continue
             first = row.runs is None
             request = Request(
-                trees=settings.trees,
+                trees=settings.trees_of(row.spec),
                 seed=seed,
                 events=len(result.stream) if row.runs is None else row.runs.events,
                 budget=settings.budget if first else None,
@@ -208,7 +218,7 @@ def _match(row: Row, rival: Row, worker: Worker, settings: Settings, watcher: Wa
 
     tried = fit_trees(
         lambda trees: run(trees, settings.seeds[0]),
-        start=settings.trees,
+        start=settings.trees_of(row.spec),
         start_cost=row.runs.cpu_us(events),
         target=rival.runs.cpu_us(events),
         ceiling=settings.max_trees,

@@ -277,6 +277,7 @@ def _onelearn_amf(setting: Setting) -> OneByOne:
 
 register_ours("consistent", "ConsistentForestClassifier")
 register_ours("online", "OnlineForestClassifier")
+register_ours("stream", "StreamForestClassifier")
 register(ModelSpec("river-tree", "River HoeffdingTree", _river_tree, has_trees=False))
 register(ModelSpec("river-arf", "River ARF", _river_arf))
 register(ModelSpec("river-amf", "River AMF", _river_amf))

@@ -11,6 +11,7 @@ import click
 @click.option("--stream", "streams", multiple=True, metavar="NAME", help="Only this stream.")
 @click.option("--model", "models", multiple=True, metavar="NAME", help="Only this model.")
 @click.option("--trees", default=10, show_default=True, help="Trees of every forest.")
+@click.option("--our-trees", type=int, help="Trees of our own forests, if not as many.")
 @click.option("--events", type=int, help="Only the first so many events of each stream.")
 @click.option(
     "--budget",
@@ -45,6 +46,7 @@ def forest(
     streams: tuple[str, ...],
     models: tuple[str, ...],
     trees: int,
+    our_trees: int | None,
     events: int | None,
     budget: float | None,
     repeats: int,
@@ -73,6 +75,7 @@ def forest(
         streams=streams,
         models=models,
         trees=trees,
+        our_trees=our_trees,
         events=events,
         budget=budget,
         repeats=repeats,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamforest.forests.arrays import allocate
 from streamforest.forests.features import CATEGORY
-from streamforest.forests.state import LARGEST, demand
+from streamforest.forests.state import LARGEST, demand, demand_trees
 from streamforest.kernels import flat as kernels
 from streamforest.kernels.compiling import Announced
 from streamforest.kernels.entropy import XLOGX
@@ -75,14 +75,13 @@ def restore(
 
 
 def _check_nodes(flat: Flat, n_trees: int, shape: _Shape) -> None:
-    """Each tree is one: every node but the root is the child of exactly one node before it."""
-    n_nodes, size = flat.n_nodes, len(flat.feature)
-    demand(len(n_nodes) == n_trees and (n_nodes >= 1).all() and (n_nodes <= size).all(), "n_nodes")
-    demand((n_nodes % 2 == 1) & (sum(n_nodes.tolist()) == size), "n_nodes")
-    for name in ("left", "threshold", "missing_right"):
+    """Each tree is one, and splits on what the features hold."""
+    size = len(flat.feature)
+    demand(len(flat.n_nodes) == n_trees and (flat.n_nodes >= 1).all(), "n_nodes")
+    demand_trees(flat.n_nodes, flat.feature, flat.left)
+    for name in ("threshold", "missing_right"):
         demand(len(getattr(flat, name)) == size, name)
     inner = flat.feature >= 0
-    demand(flat.feature >= -1, "feature")
     demand(flat.feature < len(shape.kinds), "feature")
     kinds = np.append(shape.kinds, 0)
     demand(kinds[flat.feature[inner]] > 0, "a split on a feature without values")
@@ -90,16 +89,6 @@ def _check_nodes(flat: Flat, n_trees: int, shape: _Shape) -> None:
     sets = inner & (kinds[flat.feature] == CATEGORY)
     demand(_names_categories(flat.threshold[sets]), "threshold of a category")
     demand((flat.missing_right <= 1) & (inner | (flat.missing_right == 0)), "missing_right")
-    demand(flat.left[~inner] == -1, "left")
-    start = np.repeat(np.cumsum(n_nodes) - n_nodes, n_nodes)
-    own = np.arange(size) - start  # index within the tree
-    demand(flat.left[inner] > own[inner], "left")
-    demand(flat.left[inner] + 1 < np.repeat(n_nodes, n_nodes)[inner], "left")
-    # lefts of all trees, as global indices, must be exactly the odd positions of each tree
-    lefts = np.sort(flat.left[inner].astype(np.int64) + start[inner])
-    expected = np.flatnonzero(own % 2 == 1)
-    demand(len(lefts) == len(expected), "left")
-    demand(lefts == expected, "left")
 
 
 def _names_categories(points: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -50,6 +50,7 @@ class FeatureTable:
         self.max_features = max_features
         self.max_categories = max_categories
         self.nonfinite = nonfinite
+        self.largest = math.inf  # absolute value that a number may have
         self.names: list[Name] = []
         self.kinds: list[int] = []
         self.categories: list[dict[Any, int]] = []
@@ -177,6 +178,11 @@ class FeatureTable:
                 "use a number, a string (category) or None (missing)"
             ) from None
         if math.isfinite(number):
+            if abs(number) > self.largest:
+                raise FeatureError(
+                    f"feature {name!r} is {number:g}, beyond the {self.largest:.3g} this forest "
+                    "can hold: scale it"
+                )
             return number
         if self.nonfinite == "missing" or not learn:
             return math.nan

@@ -35,12 +35,14 @@ from streamforest.forests import state, transformers
 from streamforest.forests.base import Forest
 from streamforest.forests.consistent import ConsistentForestClassifier
 from streamforest.forests.online import OnlineForestClassifier
+from streamforest.forests.stream import StreamForestClassifier
 
 FORMAT = 1
 _KEY = "streamforest"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _KINDS: dict[str, type[Forest]] = {
-    kind.__name__: kind for kind in (ConsistentForestClassifier, OnlineForestClassifier)
+    kind.__name__: kind
+    for kind in (ConsistentForestClassifier, OnlineForestClassifier, StreamForestClassifier)
 }
 _DTYPES = {
     "F64": np.float64,

@@ -28,6 +28,30 @@ def demand(condition: Any, what: str) -> None:
         raise SnapshotError(f"the snapshot is damaged: {what}")
 
 
+def demand_trees(n_nodes: NDArray[Any], feature: NDArray[Any], left: NDArray[Any]) -> None:
+    """Each tree is one: every node but the root is the child of exactly one node before it.
+
+    Trees stand one after the other, each with its nodes in order; a leaf has the feature -1, and the
+    right child follows the left one.
+    """
+    size = len(feature)
+    demand((n_nodes >= 0) & (n_nodes <= size), "n_nodes")
+    demand((n_nodes % 2 == 1) | (n_nodes == 0), "n_nodes")
+    demand(sum(n_nodes.tolist()) == size and len(left) == size, "n_nodes")
+    inner = feature >= 0
+    demand(feature >= -1, "feature")
+    demand(left[~inner] == -1, "left")
+    start = np.repeat(np.cumsum(n_nodes) - n_nodes, n_nodes)
+    own = np.arange(size) - start  # index within the tree
+    demand(left[inner] > own[inner], "left")
+    demand(left[inner] + 1 < np.repeat(n_nodes, n_nodes)[inner], "left")
+    # lefts of all trees, as global indices, must be exactly the odd positions of each tree
+    lefts = np.sort(left[inner].astype(np.int64) + start[inner])
+    expected = np.flatnonzero(own % 2 == 1)
+    demand(len(lefts) == len(expected), "left")
+    demand(lefts == expected, "left")
+
+
 def dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     """Metadata and arrays of a forest."""
     with forest._lock:

@@ -30,6 +30,9 @@ DIMENSIONS = 2  # candidate dimensions of a leaf, by node
 BAG = 3  # how often a tree sees an event, by event
 THRESHOLDS = 4  # random tests of a leaf, and its subsets of categories, by node
 DISCARD = 5  # which tree is looked at, and whether it goes, by event
+RING_STREAM = 6  # stream forest: which stream a row belongs to, by generation of the tree
+RING_SPLIT = 7  # stream forest: features and thresholds of a split test, by generation
+RING_CHALLENGE = 8  # stream forest: whether a challenger is grown, and from how many rows, by event
 
 
 @kernel

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 KINDS = {
     "consistent": "ConsistentForestClassifier",
     "online": "OnlineForestClassifier",
+    "stream": "StreamForestClassifier",
 }
 """Name in `[model] kind` -> name of the class in `streamforest`."""
 

@@ -12,17 +12,30 @@ import pytest
 from river import checks
 from support.events import blobs, growing_stream
 
-from streamforest import BOTH, LEARN, PREDICT, ConsistentForestClassifier, OnlineForestClassifier
+from streamforest import (
+    BOTH,
+    LEARN,
+    PREDICT,
+    ConsistentForestClassifier,
+    OnlineForestClassifier,
+    StreamForestClassifier,
+)
 from streamforest.forests import engine
 from streamforest.forests.snapshot import encode
 from streamforest.kernels import consistent as kernels
 
+KINDS = [ConsistentForestClassifier, OnlineForestClassifier, StreamForestClassifier]
 FORESTS = [
     pytest.param(ConsistentForestClassifier, {"max_fringe_bytes": 80_000}, id="consistent"),
     pytest.param(
         ConsistentForestClassifier, {"voting": "hard", "p_ignore": 0.1}, id="consistent-hard"
     ),
     pytest.param(OnlineForestClassifier, {"min_samples": 20, "gamma": 0.002}, id="online"),
+    pytest.param(
+        StreamForestClassifier,
+        {"ring_rows": 2_000, "max_ring_bytes": 200_000, "challenge_rate": 0.01, "max_nodes": 501},
+        id="stream",
+    ),
 ]
 
 
@@ -171,7 +184,7 @@ def test_a_class_unseen_by_every_tree_shares_alike() -> None:
     pytest.fail("no seed put both events into the structure stream")
 
 
-@pytest.mark.parametrize("kind", [ConsistentForestClassifier, OnlineForestClassifier])
+@pytest.mark.parametrize("kind", KINDS)
 def test_copies_go_on_alike(kind: Any) -> None:
     xs, ys = growing_stream(1_500)
     model = kind(n_trees=3, seed=5, n_jobs=2)
@@ -189,7 +202,7 @@ def test_copies_go_on_alike(kind: Any) -> None:
 
 def _checks() -> list[Any]:
     out = []
-    for kind in (ConsistentForestClassifier, OnlineForestClassifier):
+    for kind in KINDS:
         for params in kind._unit_test_params():
             model = kind(**params)
             assert model._unit_test_skips() == set()

@@ -15,20 +15,31 @@ from safetensors.numpy import save as to_bytes
 from support.events import growing_stream
 
 import streamforest
-from streamforest import ConsistentForestClassifier, OnlineForestClassifier
+from streamforest import (
+    ConsistentForestClassifier,
+    OnlineForestClassifier,
+    StreamForestClassifier,
+)
 from streamforest.errors import InputError, SnapshotError
 from streamforest.forests import snapshot
 from streamforest.forests.snapshot import decode, encode
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-KINDS = [ConsistentForestClassifier, OnlineForestClassifier]
+KINDS = [ConsistentForestClassifier, OnlineForestClassifier, StreamForestClassifier]
+
+
+def _bounded(kind: Any, size: int) -> dict[str, Any]:
+    """Parameters that hold a forest to about `size` bytes a tree, so that its bounds are met."""
+    if kind is StreamForestClassifier:
+        return {"max_ring_bytes": 4 * size, "challenge_rate": 0.02}
+    return {"max_fringe_bytes": size}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("saved_at", [0, 1, 37, 1_000])
 def test_a_loaded_model_goes_on_as_if_never_saved(kind: Any, saved_at: int, tmp_path: Path) -> None:
     xs, ys = growing_stream(2_000)
-    model = kind(n_trees=4, seed=2, max_fringe_bytes=50_000, n_jobs=2)
+    model = kind(n_trees=4, seed=2, n_jobs=2, **_bounded(kind, 50_000))
     model.advance(xs[:saved_at], ys[:saved_at])
     path = tmp_path / "model.safetensors"
     model.save(path)
@@ -108,7 +119,11 @@ def test_golden_files_load_for_ever(path: Path) -> None:
 
 
 def test_there_are_golden_files() -> None:
-    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {"consistent-1", "online-1"}
+    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {
+        "consistent-1",
+        "online-1",
+        "stream-1",
+    }
 
 
 def test_a_split_cannot_stand_in_for_one_of_another_tree() -> None:
@@ -242,7 +257,7 @@ def _mutated(rng: np.random.Generator, data: bytes) -> bytes:
 def _mutation_rounds(kind: Any, rounds: int, seed: int) -> tuple[int, int]:
     """Refused and accepted files; anything else is an exception, a crash or the time-out."""
     xs, ys = growing_stream(600)
-    model = kind(n_trees=2, seed=2, max_fringe_bytes=20_000)
+    model = kind(n_trees=2, seed=2, **_bounded(kind, 20_000))
     model.advance(xs[:500], ys[:500])
     data = encode({"main": preprocessing.StandardScaler() | model})
     rng = np.random.default_rng(seed)

@@ -1,0 +1,233 @@
+"""A stream forest as the arrays of a snapshot, and the checks before they are believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests import stream_arrays
+from streamforest.forests.engine import EPOCH
+from streamforest.forests.features import CATEGORY
+from streamforest.forests.state import LARGEST, demand, demand_trees
+from streamforest.kernels import ring_state
+from streamforest.kernels.lanes import CAP, GAP, SCALE
+from streamforest.kernels.ring import FULL, HISTORY, VOTER
+from streamforest.kernels.ring_state import Flat
+from streamforest.kernels.ring_store import HIGH, LOW, SEEN, VARIANCE
+
+if TYPE_CHECKING:
+    from streamforest.forests.stream import StreamForestClassifier
+
+Take = Callable[..., NDArray[Any]]
+_CLOCKS = (
+    "launches",
+    "swaps",
+    "swapped",
+    "raced",
+    "only_tree",
+    "only_rival",
+    "rival_errors",
+    "judged",
+)
+_SWITCHES = ("front", "racing")
+_SHARES = ("loss_counts", "loss_near", "accuracy")
+
+
+def dump(forest: StreamForestClassifier) -> dict[str, NDArray[Any]]:
+    """The arrays of a snapshot: the ring oldest row first, the trees, what they share."""
+    grove, learned = forest._grove, forest._n_learned
+    readable, slots = int(forest._params["ring_rows"][0]), int(forest._params["slots"][0])
+    kept = min(learned, readable)
+    at = np.arange(learned - kept, learned) % slots
+    width = len(forest._features)
+    arrays = {
+        f"tree.{name}": grove.voter[name].copy()
+        for name in ("seed", *_CLOCKS, *_SWITCHES, *_SHARES)
+    }
+    flat = stream_arrays.flatten(grove, learned, kept, slots)
+    arrays |= {f"flat.{name}": array for name, array in flat._asdict().items()}
+    remembered = min(learned, HISTORY - 1)
+    times = np.arange(learned - remembered - 1, learned) % HISTORY
+    arrays["errors"] = np.diff(grove.errors[:, times], axis=1).astype(np.uint8).ravel()
+    columns = np.full((kept, width), np.nan, np.float32)
+    have = min(width, forest._columns)
+    columns[:, :have] = grove.rows[at, :have]
+    arrays["ring.rows"] = columns.ravel()
+    arrays["ring.labels"] = grove.labels[at]
+    arrays["ring.readable"] = np.array([readable])
+    arrays["shared.stats"] = _columns(forest._stats, width).ravel()
+    arrays["shared.scale"] = _columns(forest._metric[:, SCALE], width).ravel()
+    arrays["shared.gap"] = _columns(forest._metric[:, GAP], width).ravel()
+    arrays["shared.loss"] = forest._opinion_loss.copy()
+    arrays["shared.mix"] = forest._opinion_mix.copy()
+    arrays["shared.power"] = np.array([forest._vote_power])
+    return arrays
+
+
+def _columns(array: NDArray[Any], width: int) -> NDArray[Any]:
+    """The first `width` columns, zeros where the array has fewer."""
+    out = np.zeros((len(array), width), array.dtype)
+    have = min(width, array.shape[1])
+    out[:, :have] = array[:, :have]
+    return out
+
+
+def restore(forest: StreamForestClassifier, take: Take) -> None:
+    """The state that `dump` described; `take(name, dtype, size)` gives an array or refuses it."""
+    learned, n_trees = forest._n_learned, forest.n_trees
+    features, classes = len(forest._features), len(forest._labels)
+    voter = _take_voters(take, n_trees, learned, classes)
+    readable = int(take("ring.readable", np.int64, 1)[0])
+    demand(readable <= forest.ring_rows, "ring.readable")
+    least = stream_arrays.readable_rows(forest.ring_rows, forest.max_ring_bytes, features, n_trees)
+    demand(readable >= least, "ring.readable")
+    kept = min(learned, readable)
+    labels = take("ring.labels", np.int32, kept)
+    demand((labels >= 0) & (labels < classes), "ring.labels")
+    rows = take("ring.rows", np.float32, kept * features).reshape(kept, features)
+    _check_rows(forest, rows)
+    like = ring_state.empty(0, 0, 0, 0)._asdict()
+    flat = Flat(**{name: take(f"flat.{name}", array.dtype) for name, array in like.items()})
+    hist = _check_flat(forest, flat, voter, kept, classes)
+    remembered = min(learned, HISTORY - 1)
+    errors = take("errors", np.uint8, n_trees * remembered).reshape(n_trees, remembered)
+    demand(errors <= 1, "errors")
+    _take_shared(forest, take, features)
+
+    slots = readable + EPOCH
+    grove = stream_arrays.allocate(
+        n_trees,
+        nodes=max(8, int(flat.n_nodes.max())),
+        hist=max(64, hist),
+        slots=max(EPOCH, min(slots, learned)),
+        width=stream_arrays.padded(features),
+    )._replace(voter=voter)
+    at = np.arange(learned - kept, learned) % slots
+    grove.rows[:, :features] = np.nan
+    grove.rows[at, :features] = rows
+    grove.labels[at] = labels
+    times = np.arange(learned - remembered, learned) % HISTORY
+    grove.errors[:, times] = np.cumsum(errors, axis=1, dtype=np.int32)
+    categorical = forest._features.categorical
+    ring_state.restore(grove, learned, kept, slots, forest.p_structure, categorical, flat)
+    forest._grove = grove
+    forest._columns = features
+    forest._params["ring_rows"] = readable
+    forest._params["slots"] = slots
+
+
+def _take_voters(take: Take, n_trees: int, learned: int, classes: int) -> NDArray[np.void]:
+    """What each tree knows of itself."""
+    voter = np.zeros(n_trees, VOTER)
+    voter["seed"] = take("tree.seed", np.uint64, n_trees)
+    for name in (*_CLOCKS, *_SWITCHES):
+        voter[name] = take(f"tree.{name}", np.int64, n_trees)
+        most = 1 if name in _SWITCHES else LARGEST if name in ("launches", "judged") else learned
+        demand((voter[name] >= 0) & (voter[name] <= most), f"tree.{name}")
+    for name in _SHARES:
+        voter[name] = take(f"tree.{name}", np.float64, n_trees)
+        demand((voter[name] >= 0) & (voter[name] <= 1000), f"tree.{name}")
+    demand(voter["accuracy"] <= 1, "tree.accuracy")
+    voter["n_seen"] = learned
+    voter["n_classes"] = classes
+    return voter
+
+
+def _check_rows(forest: StreamForestClassifier, rows: NDArray[np.float32]) -> None:
+    """Values are numbers or missing; categories are codes that exist."""
+    demand(~np.isinf(rows), "ring.rows")
+    for j, kind in enumerate(forest._features.kinds):
+        if kind == CATEGORY:
+            codes = rows[:, j][~np.isnan(rows[:, j])]
+            demand((codes >= 0) & (codes < len(forest._features.categories[j])), "ring.rows")
+            demand(codes == np.floor(codes), "ring.rows")
+
+
+def _check_flat(
+    forest: StreamForestClassifier,
+    flat: Flat,
+    voter: NDArray[np.void],
+    kept: int,
+    classes: int,
+) -> int:
+    """Trees are trees, and what hangs on them fits. Returns the largest arena of histograms."""
+    places, size = 2 * len(voter), len(flat.feature)
+    for name in ("generation", "n_nodes", "cursor", "building"):
+        demand(len(getattr(flat, name)) == places, name)
+    demand(flat.n_nodes <= forest.max_nodes, "n_nodes")
+    demand_trees(flat.n_nodes, flat.feature, flat.left)
+    for name in ("mask", "threshold", "missing_right", "n_structure", "tested", "gain"):
+        demand(len(getattr(flat, name)) == size, name)
+    votes = np.arange(places) % 2 == np.repeat(voter["front"], 2)
+    stands = votes | (np.repeat(voter["racing"], 2) == 1)
+    demand((flat.n_nodes > 0) == stands, "n_nodes")
+    demand((flat.generation >= 0) & (flat.generation <= LARGEST), "generation")
+    building = flat.building == 1
+    demand(building | (flat.building == 0), "building")
+    demand(~building | (stands & ~votes), "building")
+    demand((flat.cursor >= 0) & (flat.cursor <= flat.n_nodes), "cursor")
+    demand(building | (flat.cursor == flat.n_nodes), "cursor")
+
+    inner = flat.feature >= 0
+    kinds = np.append(np.array(forest._features.kinds, np.int64), 0)
+    demand(flat.feature < len(kinds) - 1, "feature")
+    demand(kinds[flat.feature[inner]] > 0, "a split on a feature without values")
+    category = inner & (kinds[flat.feature] == CATEGORY)
+    number = inner & ~category
+    demand(np.isfinite(flat.threshold) & (number | (flat.threshold == 0)), "threshold")
+    demand(category | (flat.mask == 0), "mask")
+    demand((flat.missing_right <= 1) & (inner | (flat.missing_right == 0)), "missing_right")
+    demand((flat.tested >= 0) & (flat.tested <= flat.n_structure), "tested")
+    demand(flat.n_structure <= FULL, "n_structure")
+    demand(np.isfinite(flat.gain) & (flat.gain >= 0) & (inner | (flat.gain == 0)), "gain")
+
+    demand(len(flat.n_classes) == size, "n_classes")
+    demand((flat.n_classes >= 0) & (flat.n_classes <= classes), "n_classes")
+    total = int(flat.n_classes.sum(dtype=np.int64))
+    demand(len(flat.node_class) == total and len(flat.node_count) == total, "node_class")
+    owner = np.repeat(np.arange(size), flat.n_classes)
+    demand((flat.node_class >= 0) & (flat.node_class < classes), "node_class")
+    rises = (np.diff(flat.node_class) > 0) | (np.diff(owner) > 0)
+    demand(rises, "node_class")
+    demand(flat.node_count >= 1, "node_count")
+    sums = np.bincount(owner, weights=flat.node_count.astype(np.float64), minlength=size)
+    demand(sums <= FULL, "node_count")
+
+    demand(len(flat.leaf) == places * kept, "leaf")
+    start = np.cumsum(flat.n_nodes) - flat.n_nodes
+    leaf = flat.leaf.reshape(places, kept)
+    held = leaf >= 0
+    demand((leaf >= -1) & (leaf < flat.n_nodes[:, None]), "leaf")
+    demand(flat.feature[(leaf + start[:, None])[held]] == -1, "leaf")
+    of_place = np.repeat(np.arange(places), flat.n_nodes)
+    per_place = np.bincount(of_place, weights=flat.n_classes.astype(np.float64), minlength=places)
+    return 2 * int(per_place.max())
+
+
+def _take_shared(forest: StreamForestClassifier, take: Take, features: int) -> None:
+    """Scales, weights and mix, as of the last epoch, and the statistics the next are made of."""
+    width = stream_arrays.padded(features)
+    stats = take("shared.stats", np.float64, 5 * features).reshape(5, features)
+    demand(np.isfinite(stats), "shared.stats")
+    demand(stats[[SEEN, VARIANCE]] >= 0, "shared.stats")
+    demand(stats[LOW] <= stats[HIGH], "shared.stats")
+    forest._stats = np.zeros((5, width))
+    forest._stats[:, :features] = stats
+    forest._metric = stream_arrays.new_metric(width)
+    for row, name in ((SCALE, "shared.scale"), (GAP, "shared.gap")):
+        values = take(name, np.float32, 2 * features).reshape(2, features)
+        demand((values >= 0) & (values <= np.finfo(np.float32).max), name)
+        forest._metric[:, row, :features] = values
+    settled = forest._metric[:, SCALE, :features] > 0
+    category = forest._features.categorical[None, :] == 1
+    forest._metric[:, CAP, :features][settled & category] = 0.5
+    forest._opinion_loss = take("shared.loss", np.float64, 2)
+    demand((forest._opinion_loss >= 0) & (forest._opinion_loss <= 1000), "shared.loss")
+    forest._opinion_mix = take("shared.mix", np.float64, 2)
+    demand((forest._opinion_mix >= 0) & (forest._opinion_mix <= 1), "shared.mix")
+    power = float(take("shared.power", np.float64, 1)[0])
+    demand(0 <= power <= 2, "shared.power")
+    forest._vote_power = power
