@@ -135,11 +135,15 @@ def by_dicts(model: Any, features: Sequence[str]) -> OneByOne:
     return OneByOne(encode, model.predict_one, model.learn_one)
 
 
-def by_batches(model: Any) -> Batches:
-    """One of our forests through `advance`, with the label of each row's largest posterior."""
+def by_batches(model: Any, features: Sequence[str]) -> Batches:
+    """One of our forests through `advance`, with the label of each row's largest posterior.
+
+    Columns in the order of their names, as they come from dicts: the same forest to the last bit.
+    """
+    columns = np.argsort(np.array(features))
 
     def advance(X: Rows, labels: Sequence[Label]) -> list[Label | None]:
-        posteriors = model.advance(X, labels)
+        posteriors = model.advance(X[:, columns], labels)
         if posteriors.shape[1] == 0:
             return [None] * len(X)
         best = posteriors.argmax(axis=1)
@@ -174,7 +178,9 @@ def register_ours(name: str, class_name: str) -> None:
         ModelSpec(
             f"{name}-batch",
             f"{about}, batches",
-            lambda setting: by_batches(our_forest(class_name, setting.trees, setting.seed)),
+            lambda setting: by_batches(
+                our_forest(class_name, setting.trees, setting.seed), setting.stream.features
+            ),
             forest=class_name,
             batches_of=name,
         )
