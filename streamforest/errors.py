@@ -43,6 +43,25 @@ class DatasetError(StreamForestError, ValueError):
     """A recorded set that is not there or not in the expected form."""
 
 
+class BrokerError(StreamForestError):
+    """A broker that cannot be started, reached or trusted."""
+
+
+class EventError(InputError):
+    """A message that is no event. `reason` is a short word for counters and headers."""
+
+    reason = "undecodable"
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        if reason is not None:
+            self.reason = reason
+
+
+class RecoveryError(StreamForestError):
+    """A run that cannot be taken up from what is left of it; the message says what would help."""
+
+
 class StreamForestWarning(UserWarning):
     """Root of the package's warnings."""
 

