@@ -27,6 +27,7 @@ from streamforest.errors import (
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("streamforest.cli.bench:bench", "Measure the forests and draw the papers' figures."),
     "broker": ("streamforest.cli.broker:broker", "A real Apache Kafka on 127.0.0.1, for trying out."),
+    "replay": ("streamforest.cli.replay:replay", "Send a recorded set or file to a topic."),
     "run": ("streamforest.cli.run:run", "Run a pipeline file: predict, learn, snapshot, resume."),
 }
 """Name -> ("module:attribute", one-line help)."""

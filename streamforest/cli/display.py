@@ -19,7 +19,7 @@ Watcher = Callable[[Run], None]
 
 
 @contextmanager
-def progress(run: Run, name: str, quiet: bool = False) -> Iterator[Watcher]:
+def progress(run: Run, name: str, total: int | None, quiet: bool = False) -> Iterator[Watcher]:
     """Something to call after each batch: a bar on a terminal, now and then a line elsewhere."""
     console = Console(stderr=True)
     if quiet:
@@ -33,23 +33,27 @@ def progress(run: Run, name: str, quiet: bool = False) -> Iterator[Watcher]:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(name, total=run.source.total, completed=run.events, shown="")
+            task = bar.add_task(name, total=total, completed=run.events, shown="")
             yield lambda run: bar.update(task, completed=run.events, shown=_standing(run))
     else:
-        yield _lines(console, name)
+        yield _lines(console, name, total)
 
 
-def _lines(console: Console, name: str) -> Watcher:
+def _lines(console: Console, name: str, total: int | None) -> Watcher:
     last = time.monotonic()
 
     def watch(run: Run) -> None:
         nonlocal last
         if time.monotonic() - last >= _LINE_EVERY:
             last = time.monotonic()
-            line = f"{name}: {run.events:,} of {run.source.total:,} events, {_standing(run)}"
+            line = f"{name}: {_of(run.events, total)} events, {_standing(run)}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     return watch
+
+
+def _of(events: int, total: int | None) -> str:
+    return f"{events:,}" if total is None else f"{events:,} of {total:,}"
 
 
 def _standing(run: Run) -> str:
@@ -57,22 +61,22 @@ def _standing(run: Run) -> str:
     return (
         f"accuracy {percent(measures.totals.accuracy)} "
         f"(last {len(measures.recent)}: {percent(measures.recent.accuracy)}), "
-        f"{measures.totals.classes} classes, {run.pace.rate:,.0f} events/s"
+        f"{measures.totals.classes} classes, {run.state.pace.rate:,.0f} events/s"
     )
 
 
-def report(run: Run, name: str) -> str:
+def report(run: Run, name: str, total: int | None = None) -> str:
     """The closing report on the model that publishes, a few lines of plain text."""
     measures = run.measures[run.main]
     totals = measures.totals
     rows = [
-        ("events", f"{run.events:,} of {run.source.total:,}, {totals.classes} classes"),
+        ("events", f"{_of(run.events, total)}, {totals.classes} classes"),
         ("accuracy", f"{percent(totals.accuracy)}, kappa {number(totals.kappa)}"),
         ("by class age", _ages(measures)),
         ("over time", sparkline(measures.recent.curve())),
-        ("speed", f"{run.pace.rate:,.0f} events/s, predictions and snapshots included"),
+        ("speed", f"{run.state.pace.rate:,.0f} events/s, predictions and snapshots included"),
         ("latency", _latency(measures)),
-        ("files", f"{run.folder.snapshot}, {run.folder.predictions.name}"),
+        ("snapshots", str(run.snapshots.path)),
     ]
     return "\n".join([name, *(f"  {label:<13} {text}" for label, text in rows if text)])
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from streamforest.cli.display import progress, report
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.folder import RunFolder
-from streamforest.runtime.loop import Run
+from streamforest.runtime.config import Pipeline, load_pipeline
+from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
 
 
@@ -31,9 +30,17 @@ from streamforest.runtime.stopping import StopSignals
     help="Override a setting, e.g. model.n_trees=20. May be repeated. The environment variable "
     "STREAMFOREST_MODEL__N_TREES does the same; a flag wins over it, and it wins over the file.",
 )
+@click.option("--drain", is_flag=True, help="On Kafka: end when everything there is was read.")
+@click.option("--create-topics", is_flag=True, help="On Kafka: make the topics that are missing.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, only the closing report.")
 def run(
-    pipeline: Path, fresh: bool, max_events: int | None, settings: tuple[str, ...], quiet: bool
+    pipeline: Path,
+    fresh: bool,
+    max_events: int | None,
+    settings: tuple[str, ...],
+    drain: bool,
+    create_topics: bool,
+    quiet: bool,
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
 
@@ -41,38 +48,37 @@ def run(
     and the predictions; running the same file again goes on where the last run stopped, however it
     was stopped, with exactly the result of a run that never was.
     """
-    opened = load_pipeline(pipeline, os.environ, settings)
-    config = opened.config
-    name = config.pipeline.name
-    with (
-        RunFolder(config.run.folder) as folder,
-        Run(
-            opened.source,
-            opened.models,
-            folder,
-            batch=config.run.batch,
-            snapshot_every=config.run.snapshot_every,
-            fresh=fresh,
-        ) as current,
-    ):
-        if current.finished:
-            click.echo(report(current, name))
-            click.echo(
-                f"Finished before: nothing left to do. --fresh starts {name} over.", err=True
-            )
-            return
-        if current.events and not quiet:
-            click.echo(f"{name}: going on at event {current.events:,}", err=True)
-        current.warm_up()
-        with StopSignals() as signals, progress(current, name, quiet) as watch:
-            ending = current.consume(
-                max_events=max_events, stop=lambda: signals.requested is not None, watch=watch
-            )
-        click.echo(report(current, name))
-        if ending != "finished":
-            why = signals.requested if ending == "stopped" else f"--max-events {max_events}"
-            click.echo(
-                f"Stopped by {why} after event {current.events:,} of {current.source.total:,}; "
-                "the same command goes on from there.",
-                err=True,
-            )
+    loaded = load_pipeline(pipeline, os.environ, settings)
+    name = loaded.config.name
+    with StopSignals() as signals:
+        stop = lambda: signals.requested is not None  # noqa: E731
+        with opened(
+            loaded, fresh=fresh, drain=drain, create_topics=create_topics, stopping=stop
+        ) as current:
+            total = _total(loaded)
+            if total is not None and current.events >= total:
+                click.echo(report(current, name, total))
+                click.echo(
+                    f"Finished before: nothing left to do. --fresh starts {name} over.", err=True
+                )
+                return
+            if current.events and not quiet:
+                click.echo(f"{name}: going on at event {current.events:,}", err=True)
+            with progress(current, name, total, quiet) as watch:
+                ending = current.consume(max_events=max_events, stop=stop, watch=watch)
+            click.echo(report(current, name, total))
+            if ending != "finished":
+                why = signals.requested if ending == "stopped" else f"--max-events {max_events}"
+                of = "" if total is None else f" of {total:,}"
+                click.echo(
+                    f"Stopped by {why} after event {current.events:,}{of}; "
+                    "the same command goes on from there.",
+                    err=True,
+                )
+
+
+def _total(loaded: Pipeline) -> int | None:
+    """Events there will ever be; None where nobody knows."""
+    if loaded.config.kafka is not None or loaded.source is None:
+        return None
+    return loaded.source.total

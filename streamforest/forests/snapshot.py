@@ -18,7 +18,7 @@ import platform
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -75,16 +75,28 @@ def write(
     runtime: Mapping[str, Any] | None = None,
 ) -> None:
     """Write several models and the runtime's own JSON-able state as one file, atomically."""
-    path = Path(path)
-    data = encode(models, runtime)
+    write_bytes(Path(path), encode(models, runtime))
+
+
+def write_bytes(path: Path, data: bytes, passing: Callable[[str], None] = lambda step: None) -> None:
+    """Put the bytes of a snapshot in place atomically, its sidecar beside them.
+
+    `passing` is told before and after each step that a crash could fall between.
+    """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
+            passing("before-snapshot-write")
             file.write(data)
             file.flush()
+            passing("after-snapshot-write")
+            passing("before-snapshot-fsync")
             os.fsync(file.fileno())
+        passing("after-snapshot-fsync")
+        passing("before-snapshot-rename")
         os.replace(part, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
+        passing("after-snapshot-rename")
     except OSError as error:
         part.unlink(missing_ok=True)
         raise SnapshotError(f"cannot write the snapshot {path}: {error.strerror}") from error
@@ -235,7 +247,7 @@ def _digest(content: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str
     return digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename itself durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:

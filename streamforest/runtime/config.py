@@ -2,65 +2,27 @@
 
 Every wrong value is reported at once, each with its table and key, the value, where it was set and
 what would be right. An unknown key is refused, since a misspelt one would silently be a default.
-Source and model are opened as part of the check: they are the judges of their own settings.
+Source and models are opened as part of the check: they are the judges of their own settings.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError, DatasetError
-from streamforest.runtime.models import KINDS, Model, build
-from streamforest.runtime.options import Checker, Option, nearest, whole
+from streamforest.runtime import tables
+from streamforest.runtime.models import KINDS, Model, build, from_factory
+from streamforest.runtime.options import Checker, nearest
 from streamforest.runtime.settings import gather
-from streamforest.stream.recorded import ClassSchedule, RecordedSource
+from streamforest.runtime.tables import Config, KafkaTable, ModelTable, SourceTable
+from streamforest.stream.kafka_topics import Topics
+from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
+from streamforest.stream.tables import open_file
 
-
-@dataclass(frozen=True)
-class PipelineTable:
-    """`[pipeline]`: what it is called; its run folder is named after it."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class SourceTable:
-    """`[source]`: a recorded set by name, how many of its events, when its classes appear."""
-
-    dataset: str
-    events: int | None
-    schedule: ClassSchedule | None
-
-
-@dataclass(frozen=True)
-class ModelTable:
-    """`[model]`: the kind of forest, and its constructor's parameters by name."""
-
-    kind: str
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class RunTable:
-    """`[run]`: rows advanced at once, events between two snapshots, where files go."""
-
-    batch: int
-    snapshot_every: int
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Config:
-    """A whole pipeline file, checked."""
-
-    pipeline: PipelineTable
-    source: SourceTable
-    model: ModelTable
-    run: RunTable
+MAIN = "main"
 
 
 @dataclass(frozen=True)
@@ -68,103 +30,162 @@ class Pipeline:
     """A configuration, and what was opened to check it: the source and new models by name."""
 
     config: Config
-    source: RecordedSource
+    source: Source | None
     models: dict[str, Model]
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-_PIPELINE = {
-    "name": Option(
-        lambda value: isinstance(value, str) and _NAME.fullmatch(value) is not None,
-        "a name of letters, digits, '.', '_' and '-', at most 100",
-    ),
-}
-_SOURCE = {
-    "dataset": Option(lambda value: isinstance(value, str), "the name of a recorded set"),
-    "events": whole(1, 10**12, default=None),
-}
-_SCHEDULE = {
-    "order": Option(
-        lambda value: isinstance(value, str | list),
-        "'recorded', 'random' or a list of labels",
-        default=ClassSchedule.order,
-    ),
-    "first": whole(1, 10**6, default=ClassSchedule.first),
-    "every": whole(1, 10**12, default=ClassSchedule.every),
-    "seed": whole(0, 2**63 - 1, default=ClassSchedule.seed),
-}
-_RUN = {
-    "batch": whole(1, 100_000, default=100),
-    "snapshot_every": whole(1, 10**12, default=1_000),
-    "folder": Option(
-        lambda value: isinstance(value, str) and value.strip() != "", "a path", default=None
-    ),
-}
-_TABLES = ["pipeline", "source", "model", "run"]
-
-
 def load_pipeline(
-    path: Path, environ: Mapping[str, str] | None = None, flags: Iterable[str] = ()
+    path: Path,
+    environ: Mapping[str, str] | None = None,
+    flags: Iterable[str] = (),
+    servers: str | None = None,
 ) -> Pipeline:
-    """Read, check and open a pipeline; ConfigError with everything that is wrong."""
+    """Read, check and open a pipeline; ConfigError with everything that is wrong.
+
+    `servers` puts a broker between the recorded source and the loop, whatever the file says.
+    """
     settings = gather(path, environ or {}, flags)
+    if servers is not None:
+        settings.set("kafka.servers", servers, "--broker")
     check = Checker(settings)
     for name in settings.tables:
-        if name not in _TABLES:
-            check.unknown(name, _TABLES)
-    name = check.read("pipeline", _PIPELINE)["name"]
-    table, source = _source(check)
-    kind, parameters, model = _model(check)
-    run = check.read("run", _RUN)
-    if check.problems or source is None or model is None:
+        if name not in tables.TABLES:
+            check.unknown(name, tables.TABLES)
+    name = check.read("pipeline", tables.PIPELINE)["name"]
+    events = check.read("events", tables.EVENTS)
+    kafka = _kafka(check, str(name))
+    table, source = _source(check, events["max_bytes"], needed=kafka is None)
+    topics = Topics.of(str(name), **check.read("topics", tables.TOPICS))
+    described, models = _models(check)
+    limits = check.read("limits", tables.LIMITS)
+    predictions = check.read("predictions", tables.PREDICTIONS)
+    letters = check.read("dead_letters", tables.DEAD_LETTERS)
+    run = check.read("run", tables.RUN)
+    metrics = check.read("metrics", tables.METRICS)
+    if check.problems:
         raise ConfigError(_listed(path, check.problems))
+    port = metrics["port"] if metrics["port"] is not None else (9108 if kafka else 0)
     config = Config(
-        PipelineTable(name),
-        table,
-        ModelTable(kind, parameters),
-        RunTable(run["batch"], run["snapshot_every"], Path(run["folder"] or f"runs/{name}")),
+        name=name,
+        source=table,
+        kafka=kafka,
+        topics=topics,
+        models=tuple(described),
+        run=tables.run_table(run, name, kafka is not None),
+        events_format=events["format"],
+        max_event_bytes=events["max_bytes"],
+        min_class_events=limits["min_class_events"],
+        max_waiting=limits["max_waiting"],
+        bad_events=letters["policy"],
+        top=predictions["top"],
+        pack=predictions["pack"],
+        metrics_host=metrics["host"],
+        metrics_port=port,
     )
-    return Pipeline(config, source, {"main": model})
+    return Pipeline(config, source, models)
 
 
-def _source(check: Checker) -> tuple[SourceTable, RecordedSource | None]:
+def _kafka(check: Checker, name: str) -> KafkaTable | None:
+    if "kafka" not in check.settings.tables:
+        return None
+    values = check.read("kafka", tables.KAFKA)
+    if values["servers"] is None and not any(p.startswith("kafka.servers") for p in check.problems):
+        check.problems.append("kafka.servers: missing; give host:port of the broker")
+    return KafkaTable(**{**values, "group": values["group"] or name})
+
+
+def _source(
+    check: Checker, max_bytes: int, needed: bool
+) -> tuple[SourceTable | None, Source | None]:
     """The table and, where nothing is wrong with it, the source itself.
 
     Only the labels of the data can tell whether a schedule's order is right, so it is opened here.
     """
+    if not needed and "source" not in check.settings.tables:
+        return None, None
     before = len(check.problems)
-    values = check.read("source", _SOURCE, also=("schedule",))
-    dataset, known = values["dataset"], RecordedSource.names()
+    values = check.read("source", tables.SOURCE, also=("schedule",))
+    dataset, file, known = values["dataset"], values["file"], RecordedSource.names()
+    if dataset is not None and file is not None:
+        check.problem("source.file", file, "there is a dataset too; remove one of the two")
     if dataset is not None and dataset not in known:
         check.problem("source.dataset", dataset, f"no such set; {nearest(dataset, known)}")
+    raw = check.table("source")
+    if dataset is None and file is None and "dataset" not in raw and "file" not in raw:
+        check.problems.append(
+            "source.dataset: missing; give the name of a recorded set, a file, or [kafka] servers"
+        )
     schedule = None
-    if "schedule" in check.table("source"):
-        schedule = ClassSchedule(**check.read("source.schedule", _SCHEDULE))
-    table = SourceTable(dataset, values["events"], schedule)
+    if "schedule" in raw:
+        schedule = ClassSchedule(**check.read("source.schedule", tables.SCHEDULE))
+        if file is not None:
+            check.problem("source.schedule", "…", "only a dataset has a class schedule")
+    path = Path(file) if file else None
+    table = SourceTable(dataset, path, values["events"], values["label"], values["id"], schedule)
     if len(check.problems) > before:
         return table, None
     try:
-        return table, RecordedSource.open(table.dataset, table.events, table.schedule)
+        if path is not None:
+            return table, open_file(path, table.events, table.label, table.id, max_bytes)
+        return table, RecordedSource.open(str(dataset), table.events, table.schedule)
     except (ConfigError, DatasetError) as error:
         check.problems.append(f"source: {error}")
         return table, None
 
 
-def _model(check: Checker) -> tuple[str, dict[str, Any], Model | None]:
-    parameters = dict(check.table("model"))
+def _models(check: Checker) -> tuple[list[ModelTable], dict[str, Model]]:
+    """`[model]`, which publishes, and every `[[shadow]]`, which is only measured."""
+    described: list[ModelTable] = []
+    models: dict[str, Model] = {}
+    shadows = check.settings.tables.get("shadow", [])
+    if not isinstance(shadows, list):
+        check.problem("shadow", "…", "expected tables of the form [[shadow]]")
+        shadows = []
+    named = [("model", MAIN, dict(check.table("model")))]
+    for number, raw in enumerate(shadows):
+        raw = dict(raw)
+        name = raw.pop("name", f"shadow{number + 1}")
+        if not isinstance(name, str) or not tables.NAME.fullmatch(name) or name in models:
+            check.problem(f"shadow.{number}.name", name, "expected a name of its own")
+            continue
+        named.append((f"shadow.{number}", name, raw))
+    for where, name, parameters in named:
+        table, model = _model(check, where, name, parameters)
+        described.append(table)
+        if model is not None:
+            if name in models:
+                check.problem(f"{where}.name", name, "another model has that name")
+            models[name] = model
+    return described, models
+
+
+def _model(
+    check: Checker, where: str, name: str, parameters: dict[str, Any]
+) -> tuple[ModelTable, Model | None]:
+    factory = parameters.pop("factory", None)
+    if factory is not None:
+        table = ModelTable(name, "factory", parameters, str(factory))
+        if parameters:
+            check.problem(f"{where}.factory", factory, "a factory takes no further keys")
+            return table, None
+        try:
+            return table, from_factory(str(factory))
+        except ConfigError as error:
+            check.problems.append(f"{where}.{error}")
+            return table, None
     kind = parameters.pop("kind", "consistent")
+    table = ModelTable(name, str(kind), parameters)
     if not isinstance(kind, str) or kind not in KINDS:
-        check.problem("model.kind", kind, f"no such model; {nearest(str(kind), list(KINDS))}")
-        return str(kind), parameters, None
+        check.problem(f"{where}.kind", kind, f"no such model; {nearest(str(kind), list(KINDS))}")
+        return table, None
     model, problems = build(kind, parameters)
     for problem in problems:
         if problem.valid:
-            check.unknown(f"model.{problem.parameter}", ["kind", *problem.valid])
+            check.unknown(f"{where}.{problem.parameter}", ["kind", *problem.valid])
         else:
-            dotted = f"model.{problem.parameter}".rstrip(".")
+            dotted = f"{where}.{problem.parameter}".rstrip(".")
             check.problem(dotted, parameters.get(problem.parameter), problem.message)
-    return kind, parameters, model
+    return table, model
 
 
 def _listed(path: Path, problems: list[str]) -> str:

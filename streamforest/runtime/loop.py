@@ -1,45 +1,103 @@
-"""The loop: an event's way from the source to its line in the predictions file, top to bottom.
+"""The loop: an event's way from the log to its committed prediction, top to bottom.
 
-    poll -> advance every model -> predictions of the first -> measure -> (every so often) commit
+    poll -> decode -> admit -> advance every model -> predictions of the first -> commit
 
-A commit makes everything so far durable in two steps: predictions forced to disk, then a snapshot
-that names their length renamed into place. The models are deterministic, so after a kill at any
-moment the events since the last commit are simply advanced again, to the same bits.
+Kafka or a recorded file, it is the same loop: a `Log` gives records and takes back what became of them.
+Two clocks: a *commit* (`commit.py`) makes predictions, dead letters, one journal record and the
+positions true at once, and is the only decision point; a *snapshot* (`snapshots.py`) is written in the
+background now and then, and later commits name it. After a crash the newest named snapshot is loaded
+and the journal's slices after it are advanced again without publishing (`recovery.py`): the models are
+deterministic, so that is exactly the state that was.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.errors import ConfigError, InputError, SnapshotError, StreamForestError
+from streamforest.errors import (
+    CapacityError,
+    ConfigError,
+    EventError,
+    InputError,
+    LabelError,
+    RecoveryError,
+    SnapshotError,
+    StreamForestError,
+)
+from streamforest.forests.admission import Limits, Rows
+from streamforest.forests.batch import LEARN
 from streamforest.observe.measures import ModelMeasures
-from streamforest.observe.prequential import Totals
-from streamforest.runtime.folder import Position, RunFolder
-from streamforest.runtime.models import Model, parameters_of, take_run_time
-from streamforest.stream.recorded import RecordedSource
-from streamforest.stream.sink import Prediction, PredictionFile
+from streamforest.runtime.commit import Committer, Pending, Superseded
+from streamforest.runtime.journal import MAX_SLICES, add_slice, read_standing
+from streamforest.runtime.models import Model
+from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
+from streamforest.runtime.river import RiverModel
+from streamforest.runtime.snapshots import SnapshotFolder
+from streamforest.runtime.state import RunState
+from streamforest.stream.dead_letters import dead_letter, passed_on
+from streamforest.stream.failpoints import during, failpoint
+from streamforest.stream.predictions import Prediction, encode
+from streamforest.stream.records import Committed, Log, Outgoing, Partition, Reassigned, Stretch
+
+log = logging.getLogger(__name__)
 
 Ending = Literal["finished", "limit", "stopped"]
+_IDLE_POLL = 0.5  # seconds a poll may wait when nothing is pending
+_PENDING_BYTES = 64 << 20  # a commit comes early rather than hold more
 
 
-@dataclass
-class Pace:
-    """Events and wall-clock seconds of the loop, snapshots and all."""
+@dataclass(frozen=True)
+class Settings:
+    """`[run]`, `[predictions]` and `[dead_letters]`, as the loop needs them."""
 
-    events: int = 0
-    seconds: float = 0.0
+    batch: int = 500
+    commit_seconds: float | None = 0.5
+    commit_events: int = 10_000
+    snapshot_seconds: float | None = 60.0
+    snapshot_events: int | None = None
+    bad_events: Literal["dead-letter", "skip", "stop"] = "dead-letter"
+    top: int = 3
+    pack: bool = False
+    drain: bool = False
+    """End when everything there was has been read, instead of waiting for more."""
 
-    @property
-    def rate(self) -> float:
-        """Events a second."""
-        return self.events / self.seconds if self.seconds > 0 else 0.0
+
+class Telemetry(Protocol):
+    """What the loop tells about itself while it runs."""
+
+    def advanced(
+        self, name: str, model: Model, truth: list[Any], guesses: list[Any], seconds: float
+    ) -> None:
+        """A model went through a batch."""
+
+    def outcome(self, outcome: str, count: int) -> None:
+        """So many events ended this way."""
+
+    def dead(self, reason: str) -> None:
+        """An event was refused."""
+
+    def committed(self, run: Run, seconds: float, oldest_ms: int | None) -> None:
+        """A commit took this long; its oldest record is of that time."""
+
+    def snapshot(self, run: Run, stall: float) -> None:
+        """A snapshot was begun and held the stream up for this long."""
+
+    def ready(self, reason: str | None) -> None:
+        """Whether the run is at work; if not, why."""
+
+
+class Silent:
+    """Telemetry for nobody."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
 
 
 def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> tuple[list[Any], list[float]]:
@@ -56,66 +114,76 @@ def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> tuple[list[A
     return labels, best
 
 
+def top_classes(
+    posteriors: NDArray[np.float64], classes: list[Any], most: int
+) -> list[list[tuple[Any, float]]]:
+    """The `most` likeliest classes of each row with their probabilities, those of 0 left out.
+
+    >>> top_classes(np.array([[0.2, 0.8, 0.0]]), ["a", "b", "c"], 3)
+    [[('b', 0.8), ('a', 0.2)]]
+    """
+    if not classes:
+        return [[] for _ in posteriors]
+    order = np.argsort(-posteriors, axis=1, kind="stable")[:, :most]
+    values = np.take_along_axis(posteriors, order, axis=1).tolist()
+    return [
+        [(classes[k], p) for k, p in zip(row, probabilities) if p > 0]
+        for row, probabilities in zip(order.tolist(), values)
+    ]
+
+
+def reason_of(error: InputError) -> str:
+    """One short word for why an event was refused."""
+    if isinstance(error, EventError):
+        return error.reason
+    if isinstance(error, CapacityError):
+        return "capacity"
+    return "label" if isinstance(error, LabelError) else "feature"
+
+
 class Run:
-    """One run of a pipeline in its folder: open it, `consume`, look at `measures`."""
+    """One run of a pipeline: `recover`, then `consume`; look at `state` for what it has become."""
 
     def __init__(
         self,
-        source: RecordedSource,
-        models: dict[str, Model],
-        folder: RunFolder,
-        *,
-        batch: int = 100,
-        snapshot_every: int = 1_000,
-        fresh: bool = False,
+        log: Log,
+        models: Mapping[str, Model],
+        limits: Limits,
+        snapshots: SnapshotFolder,
+        settings: Settings,
+        source: Mapping[str, Any],
+        telemetry: Telemetry | None = None,
     ) -> None:
-        """Take up the run that `folder` holds, or begin one there; `fresh` begins in any case.
-
-        `models` are new ones; the first publishes its predictions, all are measured. A beginning
-        is a snapshot too, at event 0: it shows that the folder can be written before any work is
-        done, and puts an old run out of the way in one rename.
+        """`models` are new ones; the first publishes its predictions, all are measured. `source`
+        says what the events come from: another source cannot take up the run.
         """
+        self.log = log
+        self.limits = limits
+        self.snapshots = snapshots
+        self.settings = settings
         self.source = source
-        self.models = models
-        self.folder = folder
-        self.batch = batch
-        self.snapshot_every = snapshot_every
-        self.measures = {name: ModelMeasures() for name in models}
+        self.telemetry: Telemetry = telemetry or Silent()
         self.main = next(iter(models))
-        self.pace = Pace()
-        kept = None if fresh else folder.load()
-        if kept is None:
-            self._store(predictions=0)
-            self.sink = PredictionFile(folder.predictions)
-        else:
-            self._take_up(*kept)
-            self.sink = PredictionFile(folder.predictions, kept[1].predictions)
-        self._committed = self.events
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.sink.close()
+        self.commits = Committer(log, snapshots, settings.pack)
+        self.state = RunState.new(models, limits)
+        self.pending = Pending()
+        self.ended = False
+        self._configured = models
+        self._last_commit = self._last_snapshot = time.monotonic()
 
     @property
     def events(self) -> int:
-        """Events advanced so far, those of earlier processes included."""
-        return self.source.position
+        """Events read so far, those of earlier processes included."""
+        return self.state.events
 
     @property
-    def finished(self) -> bool:
-        """Whether the source has no event left."""
-        return self.source.position >= self.source.total
+    def measures(self) -> dict[str, ModelMeasures]:
+        """What is measured of each model."""
+        return self.state.measures
 
     def warm_up(self) -> None:
-        """Let the kernels compile before the first event, so that no event waits for it."""
-        for model in self.models.values():
+        """Let the kernels compile before anything is owned, so that no event waits for it."""
+        for model in self._configured.values():
             model.warm_up()
 
     def consume(
@@ -125,109 +193,299 @@ class Run:
         stop: Callable[[], bool] = lambda: False,
         watch: Callable[[Run], None] = lambda run: None,
     ) -> Ending:
-        """Advance until the source ends, `max_events` more are done or `stop()` says so.
+        """Go on until the log ends, `max_events` more are done or `stop()` says so.
 
-        `stop` is asked and `watch` told once a batch. However it ends, the last commit is at
-        exactly the position reached; an error leaves the folder at the commit before it.
+        `stop` is asked and `watch` told once a poll. However it ends, the last commit names a snapshot
+        at exactly the position reached; an error leaves the run at the commit before it.
         """
-        limit = self.source.total if max_events is None else self.events + max_events
-        while not (self.finished or self.events >= limit or stop()):
+        limit = None if max_events is None else self.events + max_events
+        while not (self.ended or stop() or (limit is not None and self.events >= limit)):
             begun = time.perf_counter()
-            until_snapshot = self.snapshot_every - self.events % self.snapshot_every
-            self._step(min(self.batch, until_snapshot, limit - self.events))
-            if self.events % self.snapshot_every == 0:
+            read = self._step(limit)
+            if self._commit_due():
                 self._commit()
-            self.pace.seconds += time.perf_counter() - begun
-            watch(self)
-        if self.events != self._committed:
-            self._commit()
-        if self.finished:
+            if self._snapshot_due():
+                self._snapshot()
+            self.state.pace.seconds += time.perf_counter() - begun
+            if read:
+                watch(self)
+        self._finish()
+        if self.ended:
             return "finished"
-        return "limit" if self.events >= limit else "stopped"
+        return "limit" if limit is not None and self.events >= limit else "stopped"
 
-    def _step(self, rows: int) -> None:
-        """One batch: poll, advance, predict, write, measure."""
-        batch = self.source.poll(rows)
-        for name, model in self.models.items():
+    # ---- an event's way
+
+    def _step(self, limit: int | None) -> int:
+        """One poll, all the way to pending predictions; how many records it brought."""
+        try:
+            stretches = self.log.poll(self._most(limit), self._patience())
+        except Reassigned as error:
+            log.info("%s", error)
+            self.recover()
+            return 0
+        if not stretches:
+            self.ended = self.settings.drain and self.log.at_end()
+            return 0
+        failpoint("after-poll")
+        self._advance(self.state, stretches, publish=True)
+        read = sum(len(stretch.records) for stretch in stretches)
+        self.state.pace.events += read
+        return read
+
+    def _most(self, limit: int | None) -> int:
+        """Records to ask for: never beyond where a commit or a snapshot by number is due."""
+        settings = self.settings
+        most = min(settings.batch, self.pending.first + settings.commit_events - self.events)
+        if settings.snapshot_events is not None:
+            most = min(most, settings.snapshot_events - self.events % settings.snapshot_events)
+        return max(1, most if limit is None else min(most, limit - self.events))
+
+    def _patience(self) -> float:
+        if self.settings.commit_seconds is None or self.events == self.pending.first:
+            return _IDLE_POLL
+        due = self._last_commit + self.settings.commit_seconds
+        return min(_IDLE_POLL, max(0.0, due - time.monotonic()))
+
+    def _advance(self, state: RunState, stretches: list[Stretch], publish: bool) -> None:
+        """Records to pending predictions and dead letters. Recovery does it too, publishing nothing.
+
+        Whether an event is taken is decided before it joins the batch, by rules that depend on the
+        events before it alone: the same stretches give the same decisions, however they are cut.
+        """
+        decode, admit = self.log.decode, state.gate.admit
+        taken: list[tuple[Partition, Any, Any, int]] = []
+        number, waiting = state.events, 0
+        for partition, _, _, records in stretches:
+            for record in records:
+                try:
+                    event = decode(record)
+                    waiting += not admit(event.x, event.y)
+                    taken.append((partition, record, event.id, number))
+                except InputError as error:
+                    if publish:
+                        self._refuse(record, partition, error)
+                number += 1
+        rows = state.gate.take()
+        learned = _learned_before(rows, state.models[self.main])
+        labels, top = self._advance_models(state, rows, publish)
+        state.events = number
+        for partition, first, end, _ in stretches:
+            state.positions[partition] = end
+            if publish:
+                add_slice(self.pending.slices, *partition, first, end)
+        if not publish:
+            return
+        self._publish(taken, rows, labels, top, learned)
+        self.telemetry.outcome("predicted", len(rows) - waiting)
+        if waiting:
+            self.telemetry.outcome("not_admitted", waiting)
+        if self.pending.oldest_ms is None:
+            self.pending.oldest_ms = min(stretch.records[0].timestamp for stretch in stretches)
+
+    def _refuse(self, record: Any, partition: Partition, error: InputError) -> None:
+        """What becomes of an event that cannot be taken."""
+        reason = reason_of(error)
+        self.telemetry.dead(reason)
+        if self.settings.bad_events == "stop":
+            raise StreamForestError(
+                f"{partition[0]}-{partition[1]}, offset {record.offset}: {error}; stopped, as "
+                "dead_letters.policy = 'stop' asks"
+            ) from error
+        if self.settings.bad_events == "dead-letter":
+            letter = dead_letter(record, partition, error, reason)
+            self.pending.dead_letters.append(letter)
+            self.pending.size += len(letter.value or b"")
+
+    def _advance_models(
+        self, state: RunState, rows: Rows, publish: bool
+    ) -> tuple[list[Any], list[list[tuple[Any, float]]]]:
+        """Move every model through the rows; the answers of the first."""
+        labels: list[Any] = []
+        top: list[list[tuple[Any, float]]] = []
+        if not len(rows):
+            return labels, top
+        for name, model in state.models.items():
             begun = time.perf_counter()
-            try:
-                posteriors = model.advance(batch.x, batch.y)
-            except InputError as error:
-                last = batch.first + len(batch.y) - 1
-                raise StreamForestError(
-                    f"events {batch.first} to {last}: model {name} refused them: {error}"
-                ) from error
+            table = rows.dicts if isinstance(model, RiverModel) else rows.table
+            with during("inside-advance"):
+                posteriors = model.advance(table, rows.y, rows.op)
             seconds = time.perf_counter() - begun
-            labels, best = answers(posteriors, list(model.classes_))
+            classes = model.classes_
+            guesses, _ = answers(posteriors, classes)
             if name == self.main:
-                numbers = range(batch.first, batch.first + len(batch.y))
-                self.sink.append(map(Prediction, numbers, labels, best, batch.y))
-            self.measures[name].update(batch.y, labels, seconds)
-        self.pace.events += len(batch.y)
+                labels = guesses
+                top = top_classes(posteriors, classes, self.settings.top) if publish else []
+            state.measures[name].update(rows.y, guesses, seconds)
+            if publish:
+                self.telemetry.advanced(name, model, rows.y, guesses, seconds)
+        return labels, top
+
+    def _publish(
+        self,
+        taken: list[tuple[Partition, Any, Any, int]],
+        rows: Rows,
+        labels: list[Any],
+        top: list[list[tuple[Any, float]]],
+        learned: list[int],
+    ) -> None:
+        """Predictions as messages, waiting for the commit that makes them true."""
+        commit = self.commits.next_number if self.log.numbers_commits else None
+        out, size = self.pending.predictions, 0
+        for (partition, record, identity, number), label, likely, truth, new, before in zip(
+            taken, labels, top, rows.y, rows.new, learned, strict=True
+        ):
+            best = likely[0][1] if likely else 0.0
+            topic, lane = partition
+            prediction = Prediction(
+                number, label, best, truth, likely, topic, lane, record.offset, before
+            )
+            prediction.new, prediction.id, prediction.commit = new, identity, commit
+            value = encode(prediction)
+            headers = passed_on(record.headers) if record.headers else []
+            out.append(Outgoing(value, record.key, headers, lane))
+            size += len(value)
+        self.pending.size += size
+
+    # ---- commits and snapshots
+
+    def _commit_due(self) -> bool:
+        pending, settings = self.pending, self.settings
+        waiting = self.events - pending.first
+        if not waiting:
+            return bool(pending.added)
+        if waiting >= settings.commit_events or len(pending.slices) >= MAX_SLICES:
+            return True
+        if pending.size >= _PENDING_BYTES:
+            return True
+        if settings.snapshot_events and self.events % settings.snapshot_events == 0:
+            return True
+        late = time.monotonic() - self._last_commit
+        return settings.commit_seconds is not None and late >= settings.commit_seconds
 
     def _commit(self) -> None:
-        """Make everything so far durable: (1) predictions, (2) the snapshot that names them."""
-        self._store(self.sink.sync())
-        self._committed = self.events
+        begun = time.perf_counter()
+        try:
+            self.commits.commit(self.state, self.pending)
+        except Superseded as error:
+            log.warning("%s: what was pending is dropped", error)
+            self._take_up(error.found)
+            return
+        oldest, self.pending = self.pending.oldest_ms, Pending(self.events)
+        self._last_commit = time.monotonic()
+        self.telemetry.committed(self, time.perf_counter() - begun, oldest)
 
-    def _store(self, predictions: int) -> None:
-        position = Position(
-            source=self.source.describe(),
-            events=self.events,
-            predictions=predictions,
-            totals={name: measures.totals.state() for name, measures in self.measures.items()},
+    def _snapshot_due(self) -> bool:
+        """Only right after a commit: a snapshot is of a committed state."""
+        settings, standing = self.settings, self.commits.standing
+        if self.events != self.pending.first or standing is None or self.snapshots.busy:
+            return False
+        named = self.commits.named
+        if named is not None and named.events == self.events:
+            return False
+        if settings.snapshot_events and self.events % settings.snapshot_events == 0:
+            return True
+        late = time.monotonic() - self._last_snapshot
+        return settings.snapshot_seconds is not None and late >= settings.snapshot_seconds
+
+    def _snapshot(self) -> None:
+        """Copy the state and let it be written; the stream waits for the copy only."""
+        begun = time.perf_counter()
+        standing, state = self.commits.standing, self.state
+        since = -1 if standing is None else standing.journal
+        self.snapshots.begin(
+            state.models, state.plain(self.source), state.events, since, state.passing()
         )
-        passing = {
-            "models": {name: measures.passing_state() for name, measures in self.measures.items()},
-            "pace": [self.pace.events, self.pace.seconds],
-        }
-        self.folder.store(self.models, position, passing)
+        self._last_snapshot = time.monotonic()
+        self.telemetry.snapshot(self, time.perf_counter() - begun)
 
-    def _take_up(self, models: dict[str, Any], position: Position) -> None:
-        """Go to where a snapshot stands, after checking that it is of this very pipeline."""
-        self._compare("source", self.source.describe(), position.source)
-        for name, configured in self.models.items():
-            if name not in models or name not in position.totals:
-                raise SnapshotError(
-                    f"{self.folder.snapshot}: holds no model {name!r}; start over with --fresh"
-                )
-            self._compare("model", parameters_of(configured), parameters_of(models[name]))
-            take_run_time(models[name], configured)
-        try:
-            totals = {name: Totals.from_state(position.totals[name]) for name in self.models}
-        except (KeyError, TypeError, ValueError) as error:
-            raise SnapshotError(
-                f"{self.folder.snapshot}: its measures cannot be read ({error!r}); "
-                "start over with --fresh"
-            ) from error
-        self.source.seek(position.events)
-        self.models = {name: models[name] for name in self.models}
-        self.measures = {name: ModelMeasures(totals[name]) for name in self.models}
-        self._restore_passing(self.folder.load_passing(position.events))
+    def _snapshot_now(self) -> None:
+        """A snapshot that is durable when this returns."""
+        self.snapshots.wait()
+        self._snapshot()
+        self.snapshots.wait()
+        written = self.snapshots.written()
+        if written is None or written.events != self.events:
+            raise SnapshotError(self.snapshots.failure or "the snapshot was not written")
 
-    def _compare(self, table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
-        """Refuse to go on with other settings than the run began with, naming all of them."""
-        changed = [
-            f"{table}.{key} is {now.get(key)!r} and was {then.get(key)!r}"
-            for key in {**now, **then}
-            if now.get(key) != then.get(key)
-        ]
-        if changed:
-            raise ConfigError(
-                f"{self.folder.path} holds a run with other settings: {'; '.join(changed)}. "
-                "Put them back, choose another run.folder, or start over with --fresh"
-            )
+    def _finish(self) -> None:
+        """Commit what is pending, then let the last commit name a snapshot at exactly its place."""
+        if self.events != self.pending.first or self.pending.added:
+            self._commit()
+        self.snapshots.wait()
+        standing = self.commits.standing
+        written = self.snapshots.written()
+        if standing is None or standing.snapshot == f"s-{self.events:012d}":
+            return
+        if written is None or written.events != self.events:
+            self._snapshot_now()
+        self._commit()
 
-    def _restore_passing(self, passing: dict[str, Any] | None) -> None:
-        """Take up windows, latencies and pace where the sidecar has them; without it they begin
-        anew, since nothing depends on them.
+    # ---- recovery
+
+    def recover(self) -> None:
+        """Own the log and stand where its last commit stands."""
+        self.telemetry.ready("recovering")
+        self._take_up(self.log.attach())
+        self.telemetry.ready(None)
+
+    def _take_up(self, found: Committed) -> None:
+        """From what the log says to a state that goes on from there.
+
+        If the last commit is our own, nothing was lost: memory is only ahead of it, and stays.
         """
-        if passing is None:
-            return
+        standing = None if found.metadata is None else read_standing(found.metadata)
+        if standing is None and self.commits.standing is not None:
+            raise RecoveryError(
+                "the log no longer knows this pipeline's commits: its offsets were deleted while "
+                "it ran. Start the pipeline again and follow what it says"
+            )
+        if standing is None:
+            self._begin(found)
+        elif standing != self.commits.standing:
+            self.state, self.commits.named = rebuild(
+                self.log, self.snapshots, standing, found, self._restore, self._advance_again
+            )
+            self.commits.standing = standing
+            self.pending = Pending(self.events)
+        for (topic, number), at in sorted(found.started.items()):
+            if (topic, number) not in self.state.positions:
+                self.state.positions[topic, number] = at
+                self.pending.added.append((topic, number, at))
+        self.log.seek(self.state.positions)
+
+    def _begin(self, found: Committed) -> None:
+        """The first commit of all: positions and a snapshot of nothing.
+
+        It shows that the folder can be written before any work is done.
+        """
+        refuse_lost_offsets(self.snapshots)
+        self._snapshot_now()
+        self.state.positions = dict(found.started)
+        self.pending = Pending(added=[(*p, at) for p, at in sorted(found.started.items())])
+        self._commit()
+
+    def _restore(self, name: str, expected: str) -> RunState:
+        models, plain = self.snapshots.load(name, expected)
+        path = self.snapshots.file(name)
         try:
-            for name, measures in self.measures.items():
-                measures.restore_passing(passing["models"][name])
-            events, seconds = passing["pace"]
-            self.pace = Pace(int(events), float(seconds))
-        except (KeyError, TypeError, ValueError):
-            return
+            state = RunState.restored(models, plain, self._configured, self.limits, self.source)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{path}: {error}. Put them back, choose another run.folder, or start over with "
+                "--fresh"
+            ) from error
+        except SnapshotError as error:
+            raise SnapshotError(f"{path}: {error}") from error
+        state.restore_passing(self.snapshots.passing(name))
+        return state
+
+    def _advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
+        self._advance(state, stretches, publish=False)
+
+
+def _learned_before(rows: Rows, model: Model) -> list[int]:
+    """How many events the model had learned before each row."""
+    learns = (rows.op & LEARN) != 0
+    before: list[int] = (np.cumsum(learns) - learns + model.n_learned).tolist()
+    return before

@@ -6,13 +6,22 @@ The estimator itself is the judge of its parameters: it is built, and what it re
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from river import compose
+
+from streamforest.errors import ConfigError, SnapshotError
+from streamforest.forests import snapshot
+from streamforest.forests.admission import Limits
+from streamforest.forests.base import Forest
+from streamforest.runtime.river import RiverModel
 
 KINDS = {
     "consistent": "ConsistentForestClassifier",
@@ -32,11 +41,18 @@ class Model(Protocol):
     def classes_(self) -> list[Any]:
         """Classes in the order first seen."""
 
+    @property
+    def n_learned(self) -> int:
+        """Events learned so far."""
+
     def advance(self, X: Any, y: Any, op: Any = None) -> NDArray[np.float64]:
         """Predict, then learn, row by row; returns the posteriors taken before learning."""
 
     def warm_up(self) -> None:
         """Compile what the model will call, before the first event."""
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +118,79 @@ def _attempt(
         return None, str(error)
 
 
+def from_factory(spec: str) -> Model:
+    """The model that `module:function` makes; ConfigError says what is wrong with it.
+
+    The module is looked for as Python does, and beside the pipeline file's working folder. It must
+    give a forest of this package, or a River pipeline that ends in one and whose steps have a
+    snapshot: what cannot be saved is refused before anything runs.
+    """
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise ConfigError(f"factory = {spec!r}: expected module:function")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        made = getattr(import_module(module), name)()
+    except Exception as error:  # whatever a stranger's function raises
+        raise ConfigError(f"factory = {spec!r}: {type(error).__name__}: {error}") from error
+    try:
+        model = wrap_model(made)
+        snapshot.encode({"main": made})
+    except (TypeError, SnapshotError) as error:
+        raise ConfigError(f"factory = {spec!r}: {error}") from error
+    return model
+
+
+def wrap_model(model: Any) -> Model:
+    """A forest as it is; a River pipeline as something that takes batches."""
+    if issubclass(type(model), compose.Pipeline):
+        return RiverModel(model)
+    if issubclass(type(model), Forest):
+        return model  # type: ignore[no-any-return]
+    raise TypeError(
+        f"a {type(model).__name__} is no model: give a forest of this package, or a River pipeline "
+        "that ends in one"
+    )
+
+
+def plain_model(model: Any) -> Any:
+    """What a snapshot holds of a model."""
+    return model.pipeline if isinstance(model, RiverModel) else model
+
+
+def forest_of(model: Any) -> Any:
+    """The forest itself, also where it stands at the end of a pipeline."""
+    return model.forest if isinstance(model, RiverModel) else model
+
+
 def parameters_of(model: Any) -> dict[str, Any]:
     """The class of a model and all its parameters but the run-time ones, by name."""
-    parameters = {k: v for k, v in model._get_params().items() if k not in RUN_TIME}
-    return {"kind": type(model).__name__, **parameters}
+    parameters = {k: v for k, v in forest_of(model)._get_params().items() if k not in RUN_TIME}
+    told = {"kind": type(forest_of(model)).__name__, **parameters}
+    if isinstance(model, RiverModel):
+        *steps, _ = model.pipeline.steps.items()
+        for name, step in steps:
+            told[f"{name}"] = f"{type(step).__name__}({step._get_params()})"
+    return told
 
 
 def take_run_time(model: Any, configured: Any) -> None:
     """Give a model read from a snapshot the run-time parameters of a configured one."""
     for name in RUN_TIME:
-        setattr(model, name, getattr(configured, name))
+        setattr(forest_of(model), name, getattr(forest_of(configured), name))
+
+
+def limits_of(models: Sequence[Any], min_class_events: int, max_waiting: int) -> Limits:
+    """Bounds within which no model refuses an event: the tightest of all of them."""
+    forests = [forest_of(model) for model in models]
+    return Limits(
+        max_classes=min(forest.max_classes for forest in forests),
+        max_features=min(forest.max_features for forest in forests),
+        max_categories=min(forest.max_categories for forest in forests),
+        nonfinite="error" if any(f.nonfinite == "error" for f in forests) else "missing",
+        min_class_events=min_class_events,
+        max_waiting=max_waiting,
+        numbers_only=any(isinstance(model, RiverModel) for model in models),
+    )

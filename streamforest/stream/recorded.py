@@ -1,4 +1,4 @@
-"""Events from a recorded set: no broker, one partition, every event known by its number.
+"""Events from a recorded set: every event known by its number, from any number on.
 
 The events of a source are a pure function of its settings, so a run can be stopped and taken up at
 any event. `describe()` says which events they are, down to a checksum: a snapshot keeps it, and a
@@ -8,15 +8,14 @@ run is never continued on other data than it began with.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import Any, Protocol
 
 from streamforest import datasets
 from streamforest.datasets import Label, Stream
-from streamforest.errors import SnapshotError
+from streamforest.errors import ConfigError
+from streamforest.stream.events import Event, encode
 
 
 @dataclass(frozen=True)
@@ -29,34 +28,64 @@ class ClassSchedule:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Events in order: number of the first, their features, their labels."""
+class RecordedRow:
+    """A row as a record of partition 0: decoded already, or as the bytes of its line."""
 
-    first: int
-    x: pd.DataFrame
-    y: list[Label | None]
+    __slots__ = ("_value", "event", "offset")
+    timestamp = 0
+    key = None
+    headers: Any = ()
 
-    def __len__(self) -> int:
-        return len(self.y)
+    def __init__(self, offset: int, event: Event | None, value: bytes | None = None) -> None:
+        self.offset = offset
+        self.event = event
+        self._value = value
+
+    @property
+    def value(self) -> bytes | None:
+        """The bytes; made only when someone asks, for a dead letter or a replay."""
+        if self._value is None and self.event is not None:
+            return encode(self.fields())
+        return self._value
+
+    def fields(self) -> dict[str, Any]:
+        """The event as a message has it."""
+        event = self.event
+        assert event is not None
+        fields: dict[str, Any] = {"x": event.x}
+        for name in ("y", "id", "ts", "coarse"):
+            if getattr(event, name) is not None:
+                fields[name] = getattr(event, name)
+        return fields
+
+
+class Source(Protocol):
+    """Recorded events in order."""
+
+    topic: str
+    total: int
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data, equal only for the same events in the same order."""
+
+    def rows(self, start: int) -> Iterator[RecordedRow]:
+        """The events from number `start` on."""
 
 
 class RecordedSource:
-    """A recorded stream, read from `position` on.
+    """A stream of the `datasets` package.
 
     >>> source = RecordedSource.open("bananas", events=100)
-    >>> batch = source.poll(3)
-    >>> batch.first, batch.y, source.position, source.total
-    (0, [False, False, False], 3, 100)
+    >>> source.total, [(row.offset, row.event.y) for row in source.rows(98)]
+    (100, [(98, True), (99, True)])
     """
 
     def __init__(self, stream: Stream, settings: dict[str, Any] | None = None) -> None:
         self._stream = stream
         self._labels: list[Label | None] = stream.y.tolist()
-        self._columns = pd.Index(stream.features)
         self._settings = settings or {"dataset": stream.name}
         self._checksum = _checksum(stream)
-        self.position = 0
+        self.topic = stream.name
         self.total = len(stream)
 
     @staticmethod
@@ -83,31 +112,17 @@ class RecordedSource:
         return cls(stream, settings)
 
     def describe(self) -> dict[str, Any]:
-        """Settings and checksum as plain data: equal only for the same events in the same order."""
+        """Settings and checksum as plain data."""
         return {**self._settings, "checksum": self._checksum}
 
-    def rows(self, first: int, last: int) -> Batch:
-        """Events `first` to before `last`; the position stays."""
-        return Batch(
-            first,
-            pd.DataFrame(self._stream.X[first:last], columns=self._columns, copy=False),
-            self._labels[first:last],
-        )
-
-    def poll(self, most: int) -> Batch:
-        """The next events, at most `most`; none at the end."""
-        batch = self.rows(self.position, min(self.position + most, self.total))
-        self.position += len(batch)
-        return batch
-
-    def seek(self, position: int) -> None:
-        """Go on at event number `position`."""
-        if not 0 <= position <= self.total:
-            raise SnapshotError(
-                f"position {position} lies outside the {self.total} events of the source; "
-                "start over with --fresh"
-            )
-        self.position = position
+    def rows(self, start: int) -> Iterator[RecordedRow]:
+        """The events from number `start` on."""
+        if not 0 <= start <= self.total:
+            raise ConfigError(f"event {start} lies outside the {self.total} events of the source")
+        names, X, labels = self._stream.features, self._stream.X, self._labels
+        for number in range(start, self.total):
+            x = dict(zip(names, X[number].tolist()))
+            yield RecordedRow(number, Event(x, labels[number]))
 
 
 def _checksum(stream: Stream) -> str:

@@ -1,0 +1,122 @@
+"""`streamforest replay`: a recorded set or file to a topic."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from streamforest.errors import ConfigError
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.stopping import StopSignals
+from streamforest.stream.events import Format
+from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
+from streamforest.stream.replay import ReplayOptions
+from streamforest.stream.replay import replay as send
+from streamforest.stream.tables import SUFFIXES, open_file
+
+
+@click.command()
+@click.argument("source")
+@click.option("--servers", default=None, metavar="HOST:PORT", help="The broker.")
+@click.option("--topic", default=None, help="Where to (default: NAME.events).")
+@click.option("--partitions", type=click.IntRange(1, 10_000), default=4, show_default=True)
+@click.option("--events", type=click.IntRange(1), default=None, help="Only the first N.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second.")
+@click.option("--loops", type=click.IntRange(1), default=1, help="How often.")
+@click.option("--bad", type=click.FloatRange(0, 0.9), default=0.0, help="Share of bad events.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="For bad events and orders.")
+@click.option("--order", default=None, help="Class schedule: random, recorded, or a,b,c.")
+@click.option("--first", type=click.IntRange(1), default=2, help="Classes open at the start.")
+@click.option("--every", type=click.IntRange(1), default=400, help="Events between new classes.")
+@click.option("--label-delay", type=click.IntRange(0), default=0, help="Send labels N events late.")
+@click.option("--labels-topic", default=None, help="Where late labels go.")
+@click.option("--format", "form", type=click.Choice(["json", "msgpack"]), default="json")
+@click.option("--vectors", is_flag=True, help="Features as an array instead of by name.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def replay(
+    source: str,
+    servers: str | None,
+    topic: str | None,
+    partitions: int,
+    events: int | None,
+    rate: float | None,
+    loops: int,
+    bad: float,
+    seed: int,
+    order: str | None,
+    first: int,
+    every: int,
+    label_delay: int,
+    labels_topic: str | None,
+    form: Format,
+    vectors: bool,
+    quiet: bool,
+) -> None:
+    """Send SOURCE to a topic: a recorded set by name, a file, or a pipeline file's [source].
+
+    A pipeline file also tells the broker and the topic. The same options give the same messages.
+    """
+    opened: Source
+    if source.endswith(".toml"):
+        pipeline = load_pipeline(Path(source), os.environ)
+        if pipeline.source is None:
+            raise ConfigError(f"{source}: has no [source] to replay; add one")
+        opened, config = pipeline.source, pipeline.config
+        topic = topic or config.topics.events
+        if config.kafka is not None:
+            servers = servers or config.kafka.servers
+            partitions = config.kafka.partitions
+    elif source.endswith(SUFFIXES):
+        opened = open_file(Path(source), events, "y", None, 1 << 20)
+    else:
+        schedule = None if order is None else ClassSchedule(_order(order), first, every, seed)
+        opened = RecordedSource.open(source, events, schedule)
+    options = ReplayOptions(
+        topic=topic or f"{opened.topic}.events",
+        partitions=partitions,
+        rate=rate,
+        loops=loops,
+        bad=bad,
+        seed=seed,
+        form=form,
+        label_delay=label_delay,
+        labels_topic=labels_topic,
+        vectors=vectors,
+    )
+    _send(servers or "127.0.0.1:9092", opened, options, quiet)
+
+
+def _order(text: str) -> str | list[str | int]:
+    if text in ("random", "recorded"):
+        return text
+    return [int(part) if part.lstrip("-").isdigit() else part for part in text.split(",")]
+
+
+def _send(servers: str, source: Source, options: ReplayOptions, quiet: bool) -> None:
+    console = Console(stderr=True)
+    begun = time.monotonic()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[pace]}"),
+    )
+    hidden = quiet or not console.is_terminal
+    with (
+        StopSignals() as signals,
+        Progress(*columns, console=console, transient=True, disable=hidden) as bar,
+    ):
+        task = bar.add_task(options.topic, total=source.total * options.loops, pace="")
+
+        def show(sent: int) -> None:
+            pace = sent / max(1e-9, time.monotonic() - begun)
+            bar.update(task, completed=sent, pace=f"{pace:,.0f} events/s")
+
+        sent = send(servers, source, options, show, lambda: signals.requested is not None)
+    seconds = time.monotonic() - begun
+    click.echo(f"{sent:,} messages to {options.topic} in {seconds:.1f} s")

@@ -1,0 +1,100 @@
+"""The journal: in which order events were taken, commit by commit; and what a commit says of itself.
+
+The models are deterministic, so a snapshot plus the journal's stretches after it *is* the state.
+Recovery, and whoever checks a run offline, read nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from streamforest.errors import RecoveryError
+
+MAX_SLICES = 1_000
+"""Slices one journal record may list; a commit comes early rather than go beyond."""
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One journal record: the slices advanced since the one before, in order.
+
+    A slice is (topic, partition, from, to), half open. `first` is the number of the first event in it,
+    `events` that of the first one after it. `added` lists partitions met for the first time, with the
+    offset at which each begins.
+    """
+
+    commit: int
+    first: int
+    events: int
+    slices: list[tuple[str, int, int, int]] = []  # noqa: RUF012 - msgspec copies it
+    added: list[tuple[str, int, int]] = []  # noqa: RUF012
+    v: int = 1
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What is committed together with the offsets: where the run stands, and how to get there."""
+
+    commit: int
+    journal: int
+    """Where the journal record of this commit is."""
+    events: int
+    snapshot: str
+    """The newest durable snapshot, the hash of its file, and the journal record it was taken after."""
+    hash: str
+    since: int
+    v: int = 1
+
+    def text(self) -> str:
+        """For the commit."""
+        return msgspec.json.encode(self).decode()
+
+
+def read_standing(text: str) -> Standing:
+    """What a commit said."""
+    try:
+        standing = msgspec.json.decode(text, type=Standing)
+    except msgspec.MsgspecError as error:
+        raise RecoveryError(
+            f"the last commit says {text[:100]!r}, which this version cannot read ({error})"
+        ) from error
+    if standing.v != 1:
+        raise RecoveryError(
+            f"the last commit is of format {standing.v}: use the version of streamforest it is from"
+        )
+    return standing
+
+
+def read_entries(raw: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Entry]]:
+    """Decoded journal records, each commit once.
+
+    Without transactions a record can stand there whose offsets were never committed; the same commit
+    number then comes again, and the last one counts.
+    """
+    held: tuple[int, Entry] | None = None
+    for place, value in raw:
+        try:
+            entry = msgspec.json.decode(value, type=Entry)
+        except msgspec.MsgspecError as error:
+            raise RecoveryError(f"journal record {place} cannot be read: {error}") from error
+        if held is not None and held[1].commit != entry.commit:
+            yield held
+        held = place, entry
+    if held is not None:
+        yield held
+
+
+def add_slice(
+    slices: list[tuple[str, int, int, int]], topic: str, partition: int, first: int, end: int
+) -> None:
+    """Append a slice, or lengthen the last one where it goes on.
+
+    >>> slices = []
+    >>> add_slice(slices, "t", 0, 0, 5); add_slice(slices, "t", 0, 5, 9); add_slice(slices, "t", 1, 0, 2)
+    >>> slices
+    [('t', 0, 0, 9), ('t', 1, 0, 2)]
+    """
+    if slices and slices[-1][:2] == (topic, partition) and slices[-1][3] == first:
+        slices[-1] = (topic, partition, slices[-1][2], end)
+    else:
+        slices.append((topic, partition, first, end))

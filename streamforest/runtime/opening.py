@@ -1,0 +1,115 @@
+"""From a checked pipeline to a run that stands where it last stood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, cast
+
+from streamforest.errors import ConfigError
+from streamforest.runtime.config import Pipeline
+from streamforest.runtime.loop import Run, Settings, Telemetry
+from streamforest.runtime.models import limits_of
+from streamforest.runtime.snapshots import SnapshotFolder
+from streamforest.stream.events import Format, decoder
+from streamforest.stream.files import FileLog, RunLock
+from streamforest.stream.kafka import KafkaLog, KafkaSettings
+from streamforest.stream.kafka_topics import ensure_topics
+from streamforest.stream.records import Log
+
+
+@contextmanager
+def opened(
+    pipeline: Pipeline,
+    *,
+    fresh: bool = False,
+    drain: bool = False,
+    create_topics: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+    telemetry: Telemetry | None = None,
+) -> Iterator[Run]:
+    """A run in its folder, warmed up, owning its log and recovered; closed at the end."""
+    config = pipeline.config
+    if fresh and config.kafka is not None:
+        raise ConfigError(
+            "--fresh: what is on the broker cannot be taken back; "
+            "give the pipeline another name to start over"
+        )
+    lock = RunLock(config.run.folder)
+    log: Log | None = None
+    try:
+        snapshots = SnapshotFolder(config.run.folder / "snapshots", config.run.keep_snapshots)
+        log = _log(pipeline, fresh, create_topics, stopping)
+        if fresh:
+            snapshots.clear()
+        run = Run(
+            log,
+            pipeline.models,
+            limits_of(
+                list(pipeline.models.values()), config.min_class_events, config.max_waiting
+            ),
+            snapshots,
+            _settings(pipeline, drain),
+            _described(pipeline),
+            telemetry,
+        )
+        run.warm_up()  # compile before anything is owned
+        run.recover()
+        yield run
+    finally:
+        if log is not None:
+            log.close()
+        lock.release()
+
+
+def _log(
+    pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callable[[], bool]
+) -> Log:
+    config = pipeline.config
+    decode = decoder(cast(Format, config.events_format), config.max_event_bytes)
+    if config.kafka is None:
+        assert pipeline.source is not None
+        files = FileLog(pipeline.source, config.run.folder, decode)
+        if fresh:
+            files.clear()
+        return files
+    kafka = config.kafka
+    ensure_topics(kafka.servers, config.topics, create_topics, kafka.partitions)
+    settings = KafkaSettings(
+        servers=kafka.servers,
+        topics=config.topics,
+        group=kafka.group,
+        exactly_once=kafka.delivery == "exactly-once",
+        start=kafka.start,
+        instance=kafka.instance,
+        session_ms=kafka.session_ms,
+        stall_seconds=kafka.stall_seconds,
+    )
+    return KafkaLog(settings, decode, stopping)
+
+
+def _settings(pipeline: Pipeline, drain: bool) -> Settings:
+    config, run = pipeline.config, pipeline.config.run
+    return Settings(
+        batch=run.batch,
+        commit_seconds=None if run.commit_ms is None else run.commit_ms / 1000,
+        commit_events=run.commit_events,
+        snapshot_seconds=run.snapshot_seconds,
+        snapshot_events=run.snapshot_every,
+        bad_events=cast(Literal["dead-letter", "skip", "stop"], config.bad_events),
+        top=config.top,
+        pack=config.pack,
+        drain=drain or config.kafka is None,
+    )
+
+
+def _described(pipeline: Pipeline) -> dict[str, object]:
+    """What a snapshot says of where its events came from."""
+    config = pipeline.config
+    if config.kafka is not None:
+        return {"topic": config.topics.events, "format": config.events_format}
+    assert pipeline.source is not None
+    return {
+        **pipeline.source.describe(),
+        "min_class_events": config.min_class_events,
+    }

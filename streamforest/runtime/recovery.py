@@ -1,0 +1,153 @@
+"""Recovery: from the last commit back to exactly the state that was.
+
+The commit names a snapshot; the journal lists what was advanced after it. If that snapshot is gone or
+damaged, an older one that the journal still reaches does as well, only slower.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from streamforest.errors import RecoveryError, SnapshotError
+from streamforest.runtime.journal import Entry, Standing, read_entries
+from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
+from streamforest.runtime.state import RunState
+from streamforest.stream.records import Committed, Log, Stretch
+
+log = logging.getLogger(__name__)
+
+Restore = Callable[[str, str], RunState]
+"""From a snapshot's name and expected hash to the state it holds."""
+Advance = Callable[[RunState, list[Stretch]], None]
+
+_AT_ONCE = 5_000  # records advanced between two signs of life
+
+
+def rebuild(
+    log_: Log,
+    snapshots: SnapshotFolder,
+    standing: Standing,
+    found: Committed,
+    restore: Restore,
+    advance: Advance,
+) -> tuple[RunState, Snapshot]:
+    """The state as of a commit, and the snapshot it was rebuilt from.
+
+    1. Load the snapshot the commit names, else an older one.
+    2. Read the journal from there to the commit.
+    3. Advance through its slices, in order, publishing nothing.
+    4. Compare with what the commit says: number of events and every position.
+    """
+    begun = time.monotonic()
+    state, snapshot = _newest_usable(snapshots, standing, restore)
+    start = state.events
+    reader = log_.reader(state.positions)
+    try:
+        entries = read_entries(log_.journal(snapshot.since, standing.journal))
+        for entry in _after(entries, state.events, standing.commit):
+            if entry.first != state.events:
+                raise RecoveryError(
+                    f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
+                    f"but event {state.events} is due; {_remedy(snapshots)}"
+                )
+            for topic, number, at in entry.added:
+                state.positions[topic, number] = at
+            for stretches in _chunks(entry, reader.take):
+                advance(state, stretches)
+                log_.idle()
+            if state.events != entry.events:
+                raise RecoveryError(
+                    f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
+                    f"hold {state.events - entry.first} now: records are gone from the log"
+                )
+    finally:
+        reader.close()
+    _compare(state, standing, found)
+    log.info(
+        "at event %d again: snapshot %s, %d events advanced once more in %.1f s",
+        state.events,
+        snapshot.name,
+        state.events - start,
+        time.monotonic() - begun,
+    )
+    return state, snapshot
+
+
+def _newest_usable(
+    snapshots: SnapshotFolder, standing: Standing, restore: Restore
+) -> tuple[RunState, Snapshot]:
+    try:
+        state = restore(standing.snapshot, standing.hash)
+        return state, Snapshot(
+            standing.snapshot, standing.hash, standing.since, state.events, 0, 0.0
+        )
+    except SnapshotError as error:
+        first = error
+    for name in snapshots.older(standing.snapshot):
+        try:
+            state = restore(name, "")
+        except SnapshotError as error:
+            log.warning("%s", error)
+            continue
+        log.warning("%s; going on from the older %s", first, name)
+        return state, Snapshot(name, "", -1, state.events, 0, 0.0)
+    raise RecoveryError(f"{first}; no older snapshot can be used either; {_remedy(snapshots)}")
+
+
+def _after(
+    entries: Iterable[tuple[int, Entry]], events: int, commit: int
+) -> Iterator[Entry]:
+    """Entries that a state of so many events has not seen, up to a commit."""
+    for _, entry in entries:
+        if entry.commit <= commit and (entry.events > events or entry.first >= events):
+            yield entry
+
+
+def _chunks(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[Stretch]]:
+    """The slices of an entry, as many at once as is good."""
+    batch: list[Stretch] = []
+    size = 0
+    for topic, partition, first, end in entry.slices:
+        records = take((topic, partition), first, end)
+        batch.append(Stretch((topic, partition), first, end, records))
+        size += len(records)
+        if size >= _AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _compare(state: RunState, standing: Standing, found: Committed) -> None:
+    if state.events != standing.events:
+        raise RecoveryError(
+            f"the last commit is at event {standing.events}, but the journal leads to {state.events}"
+        )
+    for partition, at in found.positions.items():
+        if state.positions.get(partition) != at:
+            raise RecoveryError(
+                f"{partition[0]}-{partition[1]} was committed at offset {at}, but the journal leads "
+                f"to {state.positions.get(partition)}: the group's offsets were changed from outside"
+            )
+
+
+def refuse_lost_offsets(snapshots: SnapshotFolder) -> None:
+    """Snapshots without a commit: the group's offsets have expired, or the folder is another's."""
+    names = [name for name in snapshots.names() if name != "s-000000000000"]
+    if names:
+        raise RecoveryError(
+            f"{snapshots.path} holds snapshots up to {names[-1]}, but the broker knows no commit of "
+            "this pipeline: its offsets have expired (offsets.retention.minutes), or this is another "
+            "broker. Move the folder away to start over, or give the pipeline another name"
+        )
+
+
+def _remedy(snapshots: SnapshotFolder) -> str:
+    return (
+        f"put the missing file back into {snapshots.path}, or start over "
+        "(a file run: --fresh; on Kafka: another pipeline name)"
+    )
+
+

@@ -1,0 +1,84 @@
+"""A River pipeline that ends in one of our forests, as a model of the loop.
+
+River predicts with what its scaler knew before an event and learns with what it knows after. For the
+forest that is two rows: the event as scaled before is predicted, the event as scaled after is learned.
+Whole batches go through the forest this way, and the bits are those of `predict_proba_one` and
+`learn_one` in turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from river import compose
+
+from streamforest.forests.base import Forest
+from streamforest.forests.batch import BOTH, LEARN, PREDICT
+
+
+class RiverModel:
+    """`transformer | … | forest`, advanced a batch at a time."""
+
+    def __init__(self, pipeline: compose.Pipeline) -> None:
+        *steps, (_, forest) = pipeline.steps.items()
+        if not issubclass(type(forest), Forest):  # isinstance() would let a pipeline pass
+            raise TypeError("the pipeline must end in one of this package's forests")
+        self.pipeline = pipeline
+        self.forest: Any = forest
+        self._steps = [step for _, step in steps]
+
+    @property
+    def classes_(self) -> list[Any]:
+        """Classes in the order first seen."""
+        return self.forest.classes_  # type: ignore[no-any-return]
+
+    @property
+    def n_learned(self) -> int:
+        """Events learned so far."""
+        return self.forest.n_learned  # type: ignore[no-any-return]
+
+    def clone(self) -> RiverModel:
+        """A new one that has learned nothing."""
+        return RiverModel(self.pipeline.clone())
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape of the forest at the end."""
+        return self.forest.summary()  # type: ignore[no-any-return]
+
+    def advance(self, X: Any, y: Any, op: Any = None) -> NDArray[np.float64]:
+        """Predict, then learn, row by row. `X` is a list of dicts.
+
+        An event on which a step fails (all zeros to a `Normalizer`) is one without features.
+        """
+        ops = [BOTH if label is not None else PREDICT for label in y] if op is None else list(op)
+        rows: list[dict[Any, Any]] = []
+        labels: list[Any] = []
+        kinds: list[int] = []
+        wanted: list[int] = []
+        for event, label, kind in zip(X, y, ops):
+            x = {name: value for name, value in event.items() if value is not None}
+            wanted.append(len(rows))
+            if kind & PREDICT:
+                rows.append(self._through(x, learn=False))
+                labels.append(None)
+                kinds.append(PREDICT)
+            if kind & LEARN:
+                rows.append(self._through(x, learn=True))
+                labels.append(label)
+                kinds.append(LEARN)
+        answers: NDArray[np.float64] = self.forest.advance(rows, labels, kinds)
+        return answers[wanted]
+
+    def _through(self, x: dict[Any, Any], learn: bool) -> dict[Any, Any]:
+        try:
+            for step in self._steps:
+                if learn:
+                    step.learn_one(x)
+                x = step.transform_one(x)
+        except (ArithmeticError, ValueError, TypeError):
+            return {}
+        if learn:  # what a scaler has not met it gives as NaN, which may be predicted, not learned
+            x = {name: value for name, value in x.items() if value == value}
+        return x

@@ -1,0 +1,173 @@
+"""The folder of snapshots: written off the hot path, named by commits, the last few kept.
+
+    s-000000050000.safetensors      models and the run's own state after 50,000 events
+    s-000000050000.safetensors.json when, where and with what it was written, and passing measures
+
+A snapshot is of a committed state, so its name says all: after so many events of the journal. It
+decides nothing until a commit names it, and goes only after a newer one was named by a commit that
+was read back.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamforest.errors import RecoveryError, SnapshotError
+from streamforest.forests import snapshot
+from streamforest.runtime.models import Model, plain_model
+from streamforest.stream.failpoints import failpoint
+
+_NAME = re.compile(r"s-(\d{12,})")
+_SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A durable snapshot: its name, its file's hash, and the journal record it was taken after."""
+
+    name: str
+    hash: str
+    since: int
+    events: int
+    bytes: int
+    seconds: float
+
+
+class SnapshotFolder:
+    """Snapshots of one run. One at a time is being written, by a thread of its own."""
+
+    def __init__(self, path: Path, keep: int = 3) -> None:
+        self.path = path
+        self.keep = keep
+        self.failure: str | None = None
+        self._writer: threading.Thread | None = None
+        self._written: Snapshot | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self._writer is not None and self._writer.is_alive()
+
+    def begin(
+        self,
+        models: Mapping[str, Model],
+        state: Mapping[str, Any],
+        events: int,
+        since: int,
+        passing: Mapping[str, Any],
+    ) -> None:
+        """Copy everything now and write it in the background; `written` tells when it is durable.
+
+        The copy is all that the stream waits for.
+        """
+        copies = {name: copy.deepcopy(plain_model(model)) for name, model in models.items()}
+        frozen = copy.deepcopy(dict(state))
+        self._writer = threading.Thread(
+            target=self._write,
+            args=(copies, frozen, events, since, json.dumps(passing)),
+            name="snapshot",
+        )
+        self._writer.start()
+
+    def wait(self) -> None:
+        """Until the one being written is durable, or has failed."""
+        if self._writer is not None:
+            self._writer.join()
+
+    def written(self) -> Snapshot | None:
+        """The newest one written by this process, once it is durable."""
+        return self._written
+
+    def _write(
+        self, models: Mapping[str, Any], state: Mapping[str, Any], events: int, since: int, told: str
+    ) -> None:
+        begun = time.perf_counter()
+        name = f"s-{events:012d}"
+        path = self._file(name)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            data = snapshot.encode(models, state)
+            snapshot.write_bytes(path, data, failpoint)
+            passing = path.with_name(path.name + ".measures")
+            passing.write_text(told, encoding="utf-8")
+        except (OSError, SnapshotError) as error:
+            self.failure = str(error)
+            return
+        self.failure = None
+        seconds = time.perf_counter() - begun
+        self._written = Snapshot(name, _hash(data), since, events, len(data), seconds)
+
+    def load(self, name: str, expected: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Models and state of a named snapshot, after comparing its file with the hash."""
+        path = self._file(name)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise SnapshotError(f"cannot read the snapshot {path}: {error.strerror}") from error
+        if expected and _hash(data) != expected:
+            raise SnapshotError(f"{path}: not the file that was committed: its hash differs")
+        try:
+            return snapshot.decode(data)
+        except SnapshotError as error:
+            raise SnapshotError(f"{path}: {error}") from error
+
+    def older(self, name: str) -> Iterator[str]:
+        """Names of the snapshots before this one, newest first."""
+        yield from (n for n in reversed(self.names()) if _events(n) < _events(name))
+
+    def names(self) -> list[str]:
+        """All there are, oldest first."""
+        found = [p.name[: -len(_SUFFIX)] for p in self.path.glob(f"s-*{_SUFFIX}")]
+        return sorted((n for n in found if _NAME.fullmatch(n)), key=_events)
+
+    def prune(self, named: str) -> None:
+        """Delete all but the last `keep` up to the one named by a commit that was read back.
+
+        Newer ones than that are left by a process that died before it could name them.
+        """
+        names = self.names()
+        before = [n for n in names if _events(n) <= _events(named)]
+        for name in before[: -self.keep]:
+            for path in self.path.glob(f"{name}{_SUFFIX}*"):
+                path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Delete every snapshot: the run starts over."""
+        for path in self.path.glob(f"s-*{_SUFFIX}*"):
+            path.unlink(missing_ok=True)
+
+    def passing(self, name: str) -> dict[str, Any]:
+        """Windows, latencies and pace as of a snapshot; empty where they are lost."""
+        path = self._file(name)
+        try:
+            told = json.loads(path.with_name(path.name + ".measures").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
+    def _file(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise RecoveryError(f"the last commit names a snapshot {name!r}, which is no name")
+        return self.path / f"{name}{_SUFFIX}"
+
+    def file(self, name: str) -> Path:
+        """The file of a snapshot."""
+        return self._file(name)
+
+
+def _events(name: str) -> int:
+    return int(name[2:])
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+

@@ -1,0 +1,137 @@
+"""What a run has become: models, who was admitted, sums, positions. A function of the events alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamforest.errors import ConfigError, SnapshotError
+from streamforest.forests.admission import Admission, Limits
+from streamforest.observe.measures import ModelMeasures
+from streamforest.observe.prequential import Totals
+from streamforest.runtime.models import Model, parameters_of, take_run_time, wrap_model
+from streamforest.stream.records import Partition
+
+_FORMAT = 2
+
+
+@dataclass
+class Pace:
+    """Events and wall-clock seconds of the loop, snapshots and all."""
+
+    events: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Events a second."""
+        return self.events / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass
+class RunState:
+    """All that a snapshot holds. `events` counts every record read, taken or not."""
+
+    models: dict[str, Model]
+    gate: Admission
+    measures: dict[str, ModelMeasures]
+    positions: dict[Partition, int] = field(default_factory=dict)
+    events: int = 0
+    pace: Pace = field(default_factory=Pace)
+
+    @classmethod
+    def new(cls, models: Mapping[str, Model], limits: Limits) -> RunState:
+        """Before the first event."""
+        return cls(
+            {name: model.clone() for name, model in models.items()},
+            Admission(limits),
+            {name: ModelMeasures() for name in models},
+        )
+
+    def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
+        """The run's own part of a snapshot: no clock, no commit number, nothing of this process."""
+        return {
+            "format": _FORMAT,
+            "source": dict(source),
+            "events": self.events,
+            "positions": [[*partition, at] for partition, at in sorted(self.positions.items())],
+            "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
+            "admission": self.gate.state(),
+        }
+
+    def passing(self) -> dict[str, Any]:
+        """Windows, latencies and pace: nice to have, may be lost."""
+        return {
+            "models": {name: measures.passing_state() for name, measures in self.measures.items()},
+            "pace": [self.pace.events, self.pace.seconds],
+        }
+
+    @classmethod
+    def restored(
+        cls,
+        models: Mapping[str, Any],
+        plain: Mapping[str, Any],
+        configured: Mapping[str, Model],
+        limits: Limits,
+        source: Mapping[str, Any],
+    ) -> RunState:
+        """From a snapshot, after checking that it is of this very pipeline."""
+        try:
+            if plain["format"] != _FORMAT:
+                raise ValueError(f"run format {plain['format']!r}, this version reads {_FORMAT}")
+            _compare("source", source, plain["source"])
+            wrapped = _checked_models(models, configured)
+            state = cls(
+                models=wrapped,
+                gate=Admission.from_state(limits, plain["admission"]),
+                measures={
+                    name: ModelMeasures(Totals.from_state(plain["totals"][name])) for name in wrapped
+                },
+                positions={(str(t), int(p)): int(at) for t, p, at in plain["positions"]},
+                events=int(plain["events"]),
+            )
+        except (ConfigError, SnapshotError):
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise SnapshotError(
+                f"holds no run that can be taken up ({type(error).__name__}: {error})"
+            ) from error
+        return state
+
+    def restore_passing(self, told: Mapping[str, Any]) -> None:
+        """Take up windows, latencies and pace where they are known; else they begin anew, since
+        nothing depends on them.
+        """
+        try:
+            for name, measures in self.measures.items():
+                measures.restore_passing(told["models"][name])
+            events, seconds = told["pace"]
+            self.pace = Pace(int(events), float(seconds))
+        except (KeyError, TypeError, ValueError):
+            return
+
+
+def _checked_models(
+    models: Mapping[str, Any], configured: Mapping[str, Model]
+) -> dict[str, Model]:
+    wrapped = {}
+    for name, wanted in configured.items():
+        if name not in models:
+            raise SnapshotError(f"holds no model {name!r}")
+        found = wrap_model(models[name])
+        _compare("model" if name == "main" else name, parameters_of(wanted), parameters_of(found))
+        take_run_time(found, wanted)
+        wrapped[name] = found
+    return wrapped
+
+
+def _compare(table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than the run began with, naming all of them."""
+    changed = [
+        f"{table}.{key} is {now.get(key)!r} and was {then.get(key)!r}"
+        for key in {**now, **then}
+        if now.get(key) != then.get(key)
+    ]
+    if changed:
+        raise ConfigError(f"the run was begun with other settings: {'; '.join(changed)}")

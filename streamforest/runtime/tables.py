@@ -1,0 +1,199 @@
+"""The tables of a pipeline file: what each key may hold and what it is when left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamforest.runtime.options import Option, whole
+from streamforest.stream.kafka_topics import DEFAULT_PARTITIONS, Topics
+from streamforest.stream.recorded import ClassSchedule
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """`[model]` or one `[[shadow]]`: the kind of forest and its parameters, or a factory."""
+
+    name: str
+    kind: str
+    parameters: Mapping[str, Any]
+    factory: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """`[source]`: a recorded set or file, how many of its events, when its classes appear."""
+
+    dataset: str | None
+    file: Path | None
+    events: int | None
+    label: str
+    id: str | None
+    schedule: ClassSchedule | None
+
+
+@dataclass(frozen=True)
+class KafkaTable:
+    """`[kafka]`: the broker, and how the consumer behaves as a member of its group."""
+
+    servers: str
+    group: str
+    delivery: str
+    start: str
+    instance: str | None
+    session_ms: int
+    stall_seconds: int
+    partitions: int
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """`[run]`: sizes and intervals, where files go."""
+
+    batch: int
+    commit_ms: int | None
+    commit_events: int
+    snapshot_every: int | None
+    snapshot_seconds: int | None
+    keep_snapshots: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole pipeline file, checked."""
+
+    name: str
+    source: SourceTable | None
+    kafka: KafkaTable | None
+    topics: Topics
+    models: tuple[ModelTable, ...]
+    run: RunTable
+    events_format: str
+    max_event_bytes: int
+    min_class_events: int
+    max_waiting: int
+    bad_events: str
+    top: int
+    pack: bool
+    metrics_host: str
+    metrics_port: int
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def choice(*values: str, default: Any) -> Option:
+    """One of a few words."""
+    listed = ", ".join(repr(value) for value in values)
+    return Option(lambda value: value in values, f"one of {listed}", default)
+
+
+def text(expected: str, default: Any = None) -> Option:
+    """Any text but an empty one."""
+    return Option(lambda value: isinstance(value, str) and value.strip() != "", expected, default)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+PIPELINE = {
+    "name": Option(_is_name, "a name of letters, digits, '.', '_' and '-', at most 100"),
+}
+SOURCE = {
+    "dataset": text("the name of a recorded set"),
+    "file": text("the path of a .jsonl, .csv or .parquet file"),
+    "events": whole(1, 10**12, default=None),
+    "label": text("the column that holds the label", "y"),
+    "id": text("the column that holds the id"),
+}
+SCHEDULE = {
+    "order": Option(
+        lambda value: isinstance(value, str | list),
+        "'recorded', 'random' or a list of labels",
+        default=ClassSchedule.order,
+    ),
+    "first": whole(1, 10**6, default=ClassSchedule.first),
+    "every": whole(1, 10**12, default=ClassSchedule.every),
+    "seed": whole(0, 2**63 - 1, default=ClassSchedule.seed),
+}
+KAFKA = {
+    "servers": text("host:port of the broker"),
+    "group": Option(_is_name, "a name of letters, digits, '.', '_' and '-'", None),
+    "delivery": choice("exactly-once", "at-least-once", default="exactly-once"),
+    "start": choice("earliest", "latest", default="earliest"),
+    "instance": text("the name of a static member"),
+    "session_ms": whole(1_000, 600_000, default=10_000),
+    "stall_seconds": whole(1, 86_400, default=60),
+    "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
+}
+_TOPIC = Option(
+    lambda value: isinstance(value, str)
+    and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None,
+    "a topic's name: letters, digits, '.', '_' and '-', at most 249",
+    None,
+)
+TOPICS = {name: _TOPIC for name in ("events", "predictions", "dead_letters", "journal")}
+EVENTS = {
+    "format": choice("json", "msgpack", default="json"),
+    "max_bytes": whole(64, 1 << 30, default=1 << 20),
+}
+LIMITS = {
+    "min_class_events": whole(1, 10**9, default=1),
+    "max_waiting": whole(1, 10**7, default=10_000),
+}
+PREDICTIONS = {
+    "top": whole(1, 1_000, default=3),
+    "pack": Option(lambda value: isinstance(value, bool), "true or false", False),
+}
+DEAD_LETTERS = {"policy": choice("dead-letter", "skip", "stop", default="dead-letter")}
+RUN = {
+    "batch": whole(1, 100_000, default=None),
+    "commit_ms": whole(1, 600_000, default=None),
+    "commit_events": whole(1, 10**6, default=None),
+    "snapshot_every": whole(1, 10**12, default=None),
+    "snapshot_seconds": whole(1, 86_400, default=None),
+    "keep_snapshots": whole(1, 1_000, default=3),
+    "folder": text("a path"),
+}
+METRICS = {
+    "host": text("an address to listen on", "127.0.0.1"),
+    "port": whole(0, 65_535, default=None),
+}
+TABLES = [
+    "pipeline",
+    "source",
+    "kafka",
+    "topics",
+    "events",
+    "model",
+    "shadow",
+    "limits",
+    "predictions",
+    "dead_letters",
+    "run",
+    "metrics",
+]
+
+
+def run_table(values: Mapping[str, Any], name: str, on_kafka: bool) -> RunTable:
+    """`[run]` with the defaults of a broker, or of a recorded file.
+
+    A file's commits and snapshots are counted in events alone, so that a run that was killed writes
+    the very bytes of one that was not.
+    """
+    every = values["snapshot_every"] or (None if on_kafka else 1_000)
+    seconds = values["snapshot_seconds"]
+    return RunTable(
+        batch=values["batch"] or (500 if on_kafka else 100),
+        commit_ms=values["commit_ms"] or (500 if on_kafka else None),
+        commit_events=values["commit_events"] or (10_000 if on_kafka else every or 1_000),
+        snapshot_every=every,
+        snapshot_seconds=seconds or (60 if on_kafka and every is None else None),
+        keep_snapshots=values["keep_snapshots"],
+        folder=Path(values["folder"] or f"runs/{name}"),
+    )

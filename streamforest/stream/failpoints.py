@@ -1,0 +1,65 @@
+"""Named points at which a process can be made to die, for tests of recovery.
+
+`STREAMFOREST_FAILPOINT=after-produce:3` kills the process with SIGKILL when it passes that point the
+third time. Without the variable a point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+VARIABLE = "STREAMFOREST_FAILPOINT"
+NAMES = (
+    "after-poll",
+    "inside-advance",
+    "after-produce",
+    "before-commit",
+    "after-commit",
+    "before-snapshot-write",
+    "after-snapshot-write",
+    "before-snapshot-fsync",
+    "after-snapshot-fsync",
+    "before-snapshot-rename",
+    "after-snapshot-rename",
+)
+"""In the order in which an event meets them; those of a snapshot are passed by its own thread."""
+
+
+def _armed() -> tuple[str, int]:
+    name, _, passes = os.environ.get(VARIABLE, "").partition(":")
+    if name and name not in NAMES:
+        raise ValueError(f"{VARIABLE}={name}: no such point; there are {', '.join(NAMES)}")
+    return name, int(passes or 1)
+
+
+_name, _left = _armed()
+
+
+def _due(name: str) -> bool:
+    global _left
+    if name != _name:
+        return False
+    _left -= 1
+    return _left == 0
+
+
+def failpoint(name: str) -> None:
+    """Die here, if this is the pass that was asked for."""
+    if _name and _due(name):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def during(name: str) -> Iterator[None]:
+    """Die inside the block: a thread kills the process while the block is at work."""
+    if not (_name and _due(name)):
+        yield
+        return
+    threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    yield
+    time.sleep(60)  # the block was faster than the timer

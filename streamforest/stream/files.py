@@ -1,0 +1,248 @@
+"""A recorded file as the log of a pipeline: its rows are partition 0, a commit is an fsync and rename.
+
+    commit.json          what the last commit said; the only file that decides anything
+    predictions.jsonl    one line an event, as long as commit.json says
+    dead_letters.jsonl   what could not be taken, and why
+    journal.jsonl        one line a commit
+    snapshots/           models and position, see `runtime/snapshots.py`
+    lock                 held while a run is under way
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from streamforest.errors import RecoveryError, StreamForestError
+from streamforest.stream.events import Decoder, Event
+from streamforest.stream.failpoints import failpoint
+from streamforest.stream.recorded import RecordedRow, Source
+from streamforest.stream.records import Committed, Outgoing, Partition, Stretch, Transaction
+
+if sys.platform != "win32":
+    import fcntl
+
+_FILES = ("predictions", "dead_letters", "journal")
+
+
+class RunLock:
+    """A run folder, held by one process at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / "lock").open("ab")
+        if sys.platform != "win32":
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise StreamForestError(
+                    f"{folder}: another run is under way in this folder; wait for it, "
+                    "or give this one its own with --set run.folder=…"
+                ) from None
+
+    def release(self) -> None:
+        """Let others in."""
+        self._file.close()
+
+
+class AppendFile:
+    """A file that only grows, opened at a known length: what was written after it is cut off."""
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self._file = path.open("r+b" if path.exists() else "w+b")
+        there = self._file.seek(0, os.SEEK_END)
+        if there < size:
+            self._file.close()
+            raise RecoveryError(
+                f"{path}: {there} bytes, but the last commit was after {size}; "
+                "put the file back, or start over with --fresh"
+            )
+        self._file.truncate(size)
+        self._file.seek(size)
+        self.size = size
+
+    def append(self, data: bytes) -> None:
+        """Add bytes; they are on disk for certain only after `sync`."""
+        self._file.write(data)
+        self.size += len(data)
+
+    def sync(self) -> None:
+        """Force everything to disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class FileLog:
+    """The log of a pipeline without a broker."""
+
+    numbers_commits = False
+
+    def __init__(self, source: Source, folder: Path, decode: Decoder) -> None:
+        self.source = source
+        self.folder = folder
+        self.partition: Partition = (source.topic, 0)
+        self._decode = decode
+        self._position = 0
+        self._rows: Iterator[RecordedRow] = iter(())
+        self._out: dict[str, AppendFile] = {}
+
+    @property
+    def commit_file(self) -> Path:
+        """The file that decides."""
+        return self.folder / "commit.json"
+
+    def attach(self) -> Committed:
+        """Read the last commit and cut every file back to it."""
+        told = self._told()
+        sizes = told.get("sizes", {})
+        self.close()
+        self._out = {
+            name: AppendFile(self.folder / f"{name}.jsonl", int(sizes.get(name, 0)))
+            for name in _FILES
+        }
+        if not told:
+            return Committed(None, {}, {self.partition: 0})
+        return Committed(str(told["metadata"]), {self.partition: int(told["position"])})
+
+    def _told(self) -> dict[str, Any]:
+        try:
+            told = json.loads(self.commit_file.read_bytes())
+            if not {"metadata", "position", "sizes"} <= set(told):
+                raise ValueError("fields are missing")
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError) as error:
+            raise RecoveryError(
+                f"{self.commit_file}: cannot be read ({error}); start over with --fresh"
+            ) from error
+        return dict(told)
+
+    def seek(self, positions: Mapping[Partition, int]) -> None:
+        """Go on from here."""
+        self._position = positions[self.partition]
+        self._rows = self.source.rows(self._position)
+
+    def poll(self, most: int, timeout: float) -> list[Stretch]:
+        """The next rows; a file never makes one wait."""
+        rows = list(islice(self._rows, most))
+        if not rows:
+            return []
+        first, self._position = self._position, self._position + len(rows)
+        return [Stretch(self.partition, first, self._position, rows)]
+
+    def decode(self, record: Any) -> Event:
+        """The event of a row: decoded when it was recorded, or a line as a message has it."""
+        event: Event | None = record.event
+        return self._decode(record.value) if event is None else event
+
+    def commit(self, transaction: Transaction) -> None:
+        """Make it true: (1) lines to the end of the files, (2) fsync, (3) rename of commit.json."""
+        out = self._out
+        out["predictions"].append(b"".join((m.value or b"") + b"\n" for m in transaction.predictions))
+        out["dead_letters"].append(b"".join(_letter(m) for m in transaction.dead_letters))
+        place = out["journal"].size
+        out["journal"].append(transaction.journal + b"\n")
+        failpoint("after-produce")
+        for file in out.values():
+            file.sync()
+        told = {
+            "metadata": transaction.metadata(place),
+            "position": transaction.positions[self.partition],
+            "sizes": {name: file.size for name, file in out.items()},
+        }
+        part = self.commit_file.with_suffix(".part")
+        with part.open("w", encoding="utf-8") as file:
+            json.dump(told, file)
+            file.flush()
+            os.fsync(file.fileno())
+        failpoint("before-commit")
+        os.replace(part, self.commit_file)
+        _sync_folder(self.folder)
+        failpoint("after-commit")
+
+    def read_back(self) -> str | None:
+        """What commit.json says."""
+        told = self._told()
+        return str(told["metadata"]) if told else None
+
+    def journal(self, since: int, until: int) -> Iterator[tuple[int, bytes]]:
+        """Lines of the journal after the one at byte `since`, up to and with the one at `until`."""
+        with (self.folder / "journal.jsonl").open("rb") as file:
+            if since >= 0:
+                file.seek(since)
+                file.readline()
+            while (place := file.tell()) <= until:
+                line = file.readline()
+                if not line.endswith(b"\n"):
+                    raise RecoveryError(f"{file.name}: cut short at byte {place}")
+                yield place, line
+
+    def reader(self, positions: Mapping[Partition, int]) -> FileReader:
+        """A reader of the rows from a position on."""
+        return FileReader(self.source, positions.get(self.partition, 0))
+
+    def idle(self) -> None:
+        """Nobody waits for a sign of life."""
+
+    def lag(self) -> dict[Partition, int]:
+        """Rows that are left."""
+        return {self.partition: self.source.total - self._position}
+
+    def at_end(self) -> bool:
+        """Whether no row is left."""
+        return self._position >= self.source.total
+
+    def clear(self) -> None:
+        """Forget the last run; the rename of the next commit puts a new one in its place."""
+        self.commit_file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the files; what was not committed is cut off by the next run."""
+        for file in self._out.values():
+            file.close()
+        self._out = {}
+
+
+class FileReader:
+    """Rows once more, read forward."""
+
+    def __init__(self, source: Source, position: int) -> None:
+        self._source = source
+        self._position = position
+        self._rows = source.rows(position)
+
+    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
+        """The rows from `first` to before `end`."""
+        if first != self._position:
+            self._rows = self._source.rows(first)
+        self._position = end
+        return list(islice(self._rows, end - first))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _letter(message: Outgoing) -> bytes:
+    """A dead letter as a line: headers as text, the original bytes in base64."""
+    told = {name: value.decode(errors="replace") for name, value in message.headers}
+    value = None if message.value is None else base64.b64encode(message.value).decode()
+    return json.dumps({"headers": told, "value": value}).encode() + b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,432 @@
+"""A Kafka topic as the log of a pipeline: read in a group, answered in transactions.
+
+Written against kafka-python; what it gets wrong is dealt with in `kafka_guard`. Everything here is
+called from one thread, except the two methods of `_Listener`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidProducerEpochError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    ProducerFencedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+
+from streamforest.errors import BrokerError, RecoveryError
+from streamforest.stream.events import Decoder, Event
+from streamforest.stream.failpoints import failpoint
+from streamforest.stream.kafka_guard import JoinWatch, TransactionalProducer, captured
+from streamforest.stream.kafka_reader import KafkaReader, read_journal
+from streamforest.stream.kafka_topics import Topics
+from streamforest.stream.ownership import OneOwnerAssignor
+from streamforest.stream.records import (
+    CommitInDoubt,
+    Committed,
+    Outgoing,
+    Partition,
+    Reassigned,
+    Stretch,
+    Transaction,
+)
+
+log = logging.getLogger(__name__)
+
+_NOT_OURS = (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidProducerEpochError,
+    ProducerFencedError,
+    UnknownMemberIdError,
+)
+_METADATA_LIMIT = 4096
+_BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Stopped(Exception):
+    """Asked to stop while waiting for the broker or for partitions."""
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """How a pipeline talks to its broker."""
+
+    servers: str
+    topics: Topics
+    group: str
+    exactly_once: bool = True
+    start: str = "earliest"
+    """Where a pipeline without any commit begins: `earliest` or `latest`."""
+    instance: str | None = None
+    """Name of a static member: a restart within the session time keeps its place."""
+    session_ms: int = 10_000
+    poll_interval_ms: int = 60_000
+    metadata_ms: int = 10_000
+    """How often the client looks for new partitions."""
+    stall_seconds: float = 60.0
+    fetch_bytes: int = 16 << 20
+
+    def client(self) -> dict[str, Any]:
+        """What every client of this pipeline is told."""
+        return {
+            "bootstrap_servers": self.servers,
+            "request_timeout_ms": 10_000,
+            "reconnect_backoff_max_ms": 1_000,
+        }
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Notes what happens to the assignment; it runs on the consumer's own thread."""
+
+    def __init__(self, owner: KafkaLog) -> None:
+        self._owner = owner
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._owner.membership = None
+
+    def on_partitions_lost(self, lost: Any) -> None:  # the default would call `revoked`
+        self._owner.membership = None
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self._owner.note_assignment(list(assigned))
+
+
+class KafkaLog:
+    """The log of a pipeline on a broker. `stopping` is asked whenever it has to wait."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        decode: Decoder,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.settings = settings
+        self.exactly_once = settings.exactly_once
+        self.numbers_commits = True
+        self.membership: Any = None
+        self._decode = decode
+        self._stopping = stopping
+        self._assigned: list[TopicPartition] = []
+        self._attached = False
+        self._consumer: Any = None
+        self._watch: JoinWatch | None = None
+        self._progress: dict[TopicPartition, tuple[int, float]] = {}
+        self._failures = 0
+        producer: dict[str, Any] = {
+            **settings.client(),
+            "acks": "all",
+            "linger_ms": 2,
+            "batch_size": 512 * 1024,
+            "max_request_size": 4 << 20,
+            "delivery_timeout_ms": 20_000,
+            "max_block_ms": 10_000,
+        }
+        if settings.exactly_once:
+            producer |= {
+                "transactional_id": settings.group,
+                "transaction_timeout_ms": 10_000,
+            }
+        self._producer = TransactionalProducer(producer)
+
+    # ---- becoming the owner
+
+    def note_assignment(self, assigned: list[TopicPartition]) -> None:
+        """Called inside a poll: capture who we are; everything else waits until after it."""
+        self._attached = False
+        self._assigned = sorted(assigned)
+        if assigned:
+            self._consumer.pause(*assigned)
+            self.membership = captured(self._consumer.group_metadata())
+
+    def attach(self) -> Committed:
+        """Join the group, wait for the partitions, fence any predecessor, read the last commit."""
+        while True:
+            try:
+                self._join()
+                self._await_partitions()
+                self._producer.replace()
+                found = self._read_commit()
+            except KafkaError as error:
+                self._wait_out("attach", error)
+                continue
+            self._attached = True
+            self._failures = 0
+            self._progress.clear()
+            return found
+
+    def _join(self) -> None:
+        if self._consumer is not None:
+            return
+        topic = self.settings.topics.events
+        consumer = KafkaConsumer(
+            **self.settings.client(),
+            group_id=self.settings.group,
+            group_instance_id=self.settings.instance,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            session_timeout_ms=self.settings.session_ms,
+            heartbeat_interval_ms=max(300, self.settings.session_ms // 4),
+            max_poll_interval_ms=self.settings.poll_interval_ms,
+            metadata_max_age_ms=self.settings.metadata_ms,
+            fetch_max_bytes=self.settings.fetch_bytes,
+            max_partition_fetch_bytes=self.settings.fetch_bytes // 4,
+            partition_assignment_strategy=[OneOwnerAssignor()],
+        )
+        consumer.subscribe([topic], listener=_Listener(self))
+        if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
+            consumer.close(autocommit=False)
+            raise BrokerError(
+                f"the broker at {self.settings.servers} has no topic {topic!r}: "
+                "make it, or run with --create-topics"
+            )
+        self._consumer = consumer
+        self._watch = JoinWatch(consumer)
+
+    def _await_partitions(self) -> None:
+        """Poll until the group has settled and the partitions are ours."""
+        assert self._watch is not None
+        told = time.monotonic()
+        while not (self._assigned and self.membership is not None):
+            if self._stopping():
+                raise Stopped
+            self._quiet_poll(200)
+            self._watch.look()
+            if time.monotonic() - told > 30:
+                told = time.monotonic()
+                log.info("waiting for partitions; another process may own them")
+
+    def _quiet_poll(self, timeout_ms: int) -> None:
+        """A poll that must not bring records: every partition is paused."""
+        try:
+            self._consumer.poll(timeout_ms=timeout_ms, max_records=1)
+        except NoOffsetForPartitionError:
+            pass  # nothing committed yet: positions are set by `seek`
+
+    def _read_commit(self) -> Committed:
+        best: tuple[int, str] | None = None
+        positions: dict[Partition, int] = {}
+        started: list[TopicPartition] = []
+        for tp in self._assigned:
+            found = self._consumer.committed(tp, metadata=True, timeout_ms=10_000)
+            if found is None or not found.metadata:
+                started.append(tp)
+                continue
+            positions[tuple(tp)] = found.offset
+            number = _commit_number(found.metadata)
+            if best is None or number > best[0]:
+                best = number, found.metadata
+        return Committed(
+            metadata=None if best is None else best[1],
+            positions=positions,
+            started=self._beginnings(started, grown=best is not None),
+        )
+
+    def _beginnings(self, partitions: list[TopicPartition], grown: bool) -> dict[Partition, int]:
+        """Where partitions without a commit begin; those added later always at their beginning."""
+        if not partitions:
+            return {}
+        at_end = self.settings.start == "latest" and not grown
+        ask = self._consumer.end_offsets if at_end else self._consumer.beginning_offsets
+        return {tuple(tp): offset for tp, offset in ask(partitions).items()}
+
+    # ---- reading
+
+    def seek(self, positions: Mapping[Partition, int]) -> None:
+        """Go on from here, with everything resumed."""
+        for partition, offset in positions.items():
+            self._consumer.seek(TopicPartition(*partition), offset)
+        self._consumer.resume(*self._assigned)
+
+    def poll(self, most: int, timeout: float) -> list[Stretch]:
+        """The next records; Reassigned if partitions were given out anew in the meantime."""
+        if not self._attached:
+            raise Reassigned("the partitions were given out anew")
+        try:
+            polled = self._consumer.poll(timeout_ms=int(timeout * 1000), max_records=most)
+        except OffsetOutOfRangeError as error:
+            raise RecoveryError(
+                f"events are gone from the log before they were read ({error}): raise the topic's "
+                "retention; to go on without them, start the pipeline under another name"
+            ) from error
+        except NoOffsetForPartitionError:
+            polled = {}  # a partition that was just added: its assignment comes with the next poll
+        except KafkaError as error:
+            self._wait_out("poll", error)
+            polled = {}
+        assert self._watch is not None
+        self._watch.look()
+        if not self._attached or self.membership is None:
+            self._attached = False
+            raise Reassigned("the partitions were given out anew")
+        self._look_for_stalls(polled)
+        return [
+            Stretch((tp.topic, tp.partition), batch[0].offset, batch[-1].offset + 1, batch)
+            for tp, batch in polled.items()
+            if batch
+        ]
+
+    def _look_for_stalls(self, polled: Mapping[Any, Any]) -> None:
+        """Begin anew with a partition that has records but has brought none for a long time."""
+        now = time.monotonic()
+        for tp in self._assigned:
+            position, since = self._progress.get(tp, (-1, now))
+            if tp in polled:
+                self._progress[tp] = (polled[tp][-1].offset + 1, now)
+            elif position < 0 or (self._consumer.highwater(tp) or 0) <= position:
+                self._progress[tp] = (position, now)
+            elif now - since > self.settings.stall_seconds:
+                log.warning("%s-%d stalled at offset %d; fetching anew", *tp, position)
+                self._consumer.seek(tp, position)
+                self._progress[tp] = (position, now)
+
+    def decode(self, record: Any) -> Event:
+        """The event of a record."""
+        return self._decode(record.value)
+
+    def idle(self) -> None:
+        """Keep the membership alive without reading on."""
+        if self._consumer is None or not self._assigned:
+            return
+        self._consumer.pause(*self._assigned)
+        try:
+            self._quiet_poll(0)
+        except KafkaError as error:
+            log.info("a poll failed: %s", error)
+        if self._attached:
+            self._consumer.resume(*self._assigned)
+
+    def lag(self) -> dict[Partition, int]:
+        """Records known to the broker at the last fetch and not yet polled."""
+        found = {}
+        for tp in self._assigned if self._attached else ():
+            end = self._consumer.highwater(tp)
+            if end is not None:
+                at = self._progress.get(tp, (-1, 0.0))[0]
+                found[(tp.topic, tp.partition)] = max(0, end - at) if at >= 0 else 0
+        return found
+
+    def at_end(self) -> bool:
+        """Whether every partition has been read to where it ends now."""
+        try:
+            ends = self._consumer.end_offsets(self._assigned)
+            return all(self._consumer.position(tp) >= end for tp, end in ends.items())
+        except KafkaError:
+            return False
+
+    # ---- writing
+
+    def commit(self, transaction: Transaction) -> None:
+        """Make predictions, dead letters, journal and offsets true at once.
+
+        1. Nobody commits who is not a member: the membership captured at assignment (trap A).
+        2. Begin, send everything, flush, and look at every single outcome (trap C).
+        3. The journal's offset is known now: with it, the text that goes along with the offsets.
+        4. Offsets of all owned partitions into the same transaction.
+        5. Commit: the only decision point.
+
+        Whatever goes wrong, nobody knows the outcome until `attach` has asked, with a new producer
+        (trap B).
+        """
+        membership = self.membership
+        if membership is None or not self._attached:
+            raise CommitInDoubt("no longer a member of the group")
+        topics = self.settings.topics
+        try:
+            if self.exactly_once:
+                self._producer.begin()
+            outcomes = self._producer.publish(_messages(topics, transaction))
+            failpoint("after-produce")
+            metadata = transaction.metadata(outcomes[-1].get(timeout=0).offset)
+            if len(metadata.encode()) > _METADATA_LIMIT:
+                raise BrokerError(f"metadata of {len(metadata)} bytes; a bug")
+            offsets = {
+                TopicPartition(*partition): OffsetAndMetadata(offset, metadata, -1)
+                for partition, offset in transaction.positions.items()
+            }
+            if self.exactly_once:
+                self._producer.add_offsets(offsets, membership)
+                failpoint("before-commit")
+                self._producer.commit()
+            else:
+                failpoint("before-commit")
+                self._consumer.commit(offsets, timeout_ms=10_000)
+            failpoint("after-commit")
+        except _NOT_OURS as error:
+            # whoever owns the partitions now has fenced us; to fence them back would be wrong
+            self.membership, self._assigned = None, []
+            self._consumer._coordinator.request_rejoin()
+            raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
+        except KafkaError as error:
+            raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
+
+    def read_back(self) -> str | None:
+        """The text of the last commit, asked of the broker."""
+        try:
+            found = self._consumer.committed(self._assigned[0], metadata=True, timeout_ms=10_000)
+        except (KafkaError, IndexError) as error:
+            log.info("the last commit could not be read back: %s", error)
+            return None
+        return None if found is None else str(found.metadata)
+
+    def journal(self, since: int, until: int) -> Iterator[tuple[int, bytes]]:
+        """Journal records after offset `since`, up to and with `until`."""
+        return read_journal(self.settings.client(), self.settings.topics.journal, since, until)
+
+    def reader(self, positions: Mapping[Partition, int]) -> KafkaReader:
+        """A reader of the input from these positions on."""
+        return KafkaReader(self.settings.client(), positions)
+
+    def close(self) -> None:
+        """Leave the group and close both clients."""
+        self._producer.close()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            try:
+                consumer.close(autocommit=False, timeout_ms=5_000)
+            except KafkaError as error:
+                log.info("the consumer did not close cleanly: %s", error)
+
+    def _wait_out(self, what: str, error: KafkaError) -> None:
+        """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
+        if isinstance(error, UnknownTopicOrPartitionError):
+            raise BrokerError(f"{what}: a topic is missing: {error}") from error
+        if self._stopping():
+            raise Stopped
+        pause = _BACK_OFF[min(self._failures, len(_BACK_OFF) - 1)]
+        self._failures += 1
+        log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)
+        time.sleep(pause)
+
+
+def _messages(topics: Topics, transaction: Transaction) -> Iterator[tuple[str, Any]]:
+    for message in transaction.predictions:
+        yield topics.predictions, message
+    for message in transaction.dead_letters:
+        yield topics.dead_letters, message
+    yield topics.journal, Outgoing(transaction.journal, str(transaction.number).encode())
+
+
+def _commit_number(metadata: str) -> int:
+    try:
+        return int(json.loads(metadata)["commit"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecoveryError(
+            f"the group's committed offsets carry {metadata[:100]!r}, which no pipeline wrote: "
+            "another program uses this group; give the pipeline another kafka.group"
+        ) from error

@@ -1,0 +1,148 @@
+"""Reading once more what was read before: the journal, and the events it lists.
+
+Plain consumers without a group: they own nothing and commit nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError, OffsetOutOfRangeError
+
+from streamforest.errors import RecoveryError
+from streamforest.stream.records import Partition
+
+_PATIENCE = 60.0
+_BUFFERED = 20_000  # records held of one partition while another is waited for
+
+
+def _consumer(client: Mapping[str, Any]) -> Any:
+    return KafkaConsumer(
+        **client,
+        group_id=None,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+    )
+
+
+def read_journal(
+    client: Mapping[str, Any], topic: str, since: int, until: int
+) -> Iterator[tuple[int, bytes]]:
+    """Committed records of the journal after offset `since`, up to and with `until`."""
+    if until <= since:
+        return
+    tp = TopicPartition(topic, 0)
+    consumer = _consumer(client)
+    try:
+        consumer.assign([tp])
+        first = consumer.beginning_offsets([tp])[tp]
+        if first > since + 1 and since >= 0:
+            raise RecoveryError(
+                f"the journal {topic!r} begins at {first}, but the newest usable snapshot needs it "
+                f"from {since + 1} on: give the topic retention.ms=-1"
+            )
+        consumer.seek(tp, max(since + 1, first))
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            batch = _poll(consumer).get(tp, [])
+            for record in batch:
+                if record.offset > until:
+                    return
+                yield record.offset, record.value
+                if record.offset == until:
+                    return
+            if batch:
+                deadline = time.monotonic() + _PATIENCE
+            elif time.monotonic() > deadline:
+                raise RecoveryError(f"the journal {topic!r} has no record at {until}, which a "
+                                    "commit names; it was cut or made anew")
+    finally:
+        consumer.close(autocommit=False)
+
+
+def _poll(consumer: Any) -> Any:
+    try:
+        return consumer.poll(timeout_ms=500, max_records=2_000)
+    except OffsetOutOfRangeError:
+        raise
+    except KafkaError as error:
+        if not getattr(error, "retriable", False):
+            raise
+        time.sleep(0.2)
+        return {}
+
+
+class KafkaReader:
+    """Stretches of several partitions in the journal's order, each partition read forward once."""
+
+    def __init__(self, client: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
+        self._consumer = _consumer(client)
+        self._held: dict[TopicPartition, deque[Any]] = {}
+        self._positions = {TopicPartition(*partition): at for partition, at in positions.items()}
+        self._consumer.assign(list(self._positions))
+        for tp, at in self._positions.items():
+            self._held[tp] = deque()
+            self._consumer.seek(tp, at)
+
+    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
+        """The records from `first` to before `end`."""
+        tp = TopicPartition(*partition)
+        if tp not in self._held:
+            self._add(tp, first)
+        held = self._held[tp]
+        deadline = time.monotonic() + _PATIENCE
+        while not held or held[-1].offset < end - 1:
+            if self._fill(tp):
+                deadline = time.monotonic() + _PATIENCE
+            elif time.monotonic() > deadline:
+                raise RecoveryError(_gone(partition, first))
+        while held[0].offset < first:
+            held.popleft()
+        if held[0].offset != first:
+            raise RecoveryError(_gone(partition, first))
+        taken = []
+        while held and held[0].offset < end:
+            taken.append(held.popleft())
+        return taken
+
+    def _add(self, tp: TopicPartition, first: int) -> None:
+        """A partition that the journal meets for the first time: it was added while running."""
+        at = {other: self._consumer.position(other) for other in self._positions}
+        self._positions[tp] = first
+        self._held[tp] = deque()
+        self._consumer.assign(list(self._positions))
+        for other, position in {**at, tp: first}.items():
+            self._consumer.seek(other, position)
+
+    def _fill(self, wanted: TopicPartition) -> bool:
+        """Read on; partitions with plenty in hand wait."""
+        for tp, held in self._held.items():
+            if tp != wanted and len(held) >= _BUFFERED:
+                self._consumer.pause(tp)
+            else:
+                self._consumer.resume(tp)
+        try:
+            polled = _poll(self._consumer)
+        except OffsetOutOfRangeError as error:
+            raise RecoveryError(_gone((wanted.topic, wanted.partition), -1)) from error
+        for tp, records in polled.items():
+            self._held[tp].extend(records)
+        return wanted in polled
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close(autocommit=False)
+
+
+def _gone(partition: Partition, first: int) -> str:
+    where = f" at offset {first}" if first >= 0 else ""
+    return (
+        f"events of {partition[0]}-{partition[1]}{where} are gone from the log, but the newest "
+        "usable snapshot is older than they are: raise the topic's retention, or snapshot more "
+        "often (run.snapshot_seconds)"
+    )

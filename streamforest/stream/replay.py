@@ -1,0 +1,166 @@
+"""Replay: a recorded set or file to a topic, as if it were happening now.
+
+Deterministic: the same source and the same options give the same messages in the same partitions,
+bad ones included. Only their times differ.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from streamforest.errors import BrokerError
+from streamforest.stream.events import Format, encode
+from streamforest.stream.kafka_topics import admin, create_topic
+from streamforest.stream.recorded import RecordedRow, Source
+
+_AT_ONCE = 2_000  # messages between two looks at their outcome
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How to replay.
+
+    `rate` is events a second (None: as fast as it goes), `loops` how often the source is sent, `bad`
+    the share of messages that are no events. With a `label_delay` events go out without their label,
+    which follows that many events later, by id, to `labels_topic`.
+    """
+
+    topic: str
+    partitions: int = 4
+    rate: float | None = None
+    loops: int = 1
+    bad: float = 0.0
+    seed: int = 0
+    form: Format = "json"
+    label_delay: int = 0
+    labels_topic: str | None = None
+    vectors: bool = False
+    """Send the features as an array, in the source's order, instead of by name."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a replay."""
+
+    topic: str
+    partition: int
+    value: bytes
+
+
+def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
+    """All messages of a replay, in order."""
+    draw = random.Random(options.seed)
+    waiting: deque[tuple[str, Any]] = deque()
+    labels = options.labels_topic or f"{options.topic}.labels"
+    number = 0
+    for loop in range(options.loops):
+        for row in source.rows(0):
+            lane = number % options.partitions
+            if options.bad and draw.random() < options.bad:
+                yield Message(options.topic, lane, bad_value(draw))
+                number += 1
+                lane = number % options.partitions
+            fields = _fields(row, f"{loop}-{row.offset}", options)
+            if options.label_delay and fields is not None:
+                waiting.append((fields["id"], fields.pop("y", None)))
+            value = (row.value or b"") if fields is None else encode(fields, options.form)
+            yield Message(options.topic, lane, value)
+            number += 1
+            if len(waiting) > options.label_delay:
+                yield _label(labels, waiting.popleft(), options)
+    for late in waiting:
+        yield _label(labels, late, options)
+
+
+def _fields(row: RecordedRow, identity: str, options: ReplayOptions) -> dict[str, Any] | None:
+    """The event to send; None for a line of a file, which goes out as it is."""
+    if row.event is None:
+        return None
+    fields = {"id": identity, **row.fields()}
+    if options.vectors and isinstance(fields["x"], dict):
+        fields["x"] = list(fields["x"].values())
+    return fields
+
+
+def _label(topic: str, late: tuple[str, Any], options: ReplayOptions) -> Message:
+    return Message(topic, 0, encode({"id": late[0], "y": late[1]}, options.form))
+
+
+def bad_value(draw: random.Random) -> bytes:
+    """Something that is no event: one of the ways in which producers go wrong."""
+    return draw.choice(
+        [
+            draw.randbytes(draw.randrange(1, 60)),
+            b'{"x": {"a": 1.0}, "y": "cut sho',
+            b'{"y": "no features"}',
+            b'{"x": {"a": {"nested": 1}}, "y": "b"}',
+            b'{"x": [1, "two", 3]}',
+            b'{"x": {"a": 1}, "y": {"not": "a label"}}',
+            b'{"x": {"a": 1}, "v": 99}',
+            b"",
+        ]
+    )
+
+
+def replay(
+    servers: str,
+    source: Source,
+    options: ReplayOptions,
+    progress: Callable[[int], None] = lambda sent: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> int:
+    """Make the topic if it is missing and send everything; how many messages the broker took."""
+    client = admin(servers)
+    try:
+        create_topic(client, options.topic, options.partitions)
+        if options.label_delay:
+            create_topic(client, options.labels_topic or f"{options.topic}.labels", 1)
+    finally:
+        client.close()
+    producer = KafkaProducer(
+        bootstrap_servers=servers, acks="all", linger_ms=20, batch_size=256 * 1024
+    )
+    sent, futures = 0, []
+    begun = time.monotonic()
+    try:
+        for message in messages(source, options):
+            if stop():
+                break
+            if options.rate is not None:
+                _hold(begun + sent / options.rate, stop)
+            futures.append(producer.send(message.topic, message.value, partition=message.partition))
+            sent += 1
+            if len(futures) >= _AT_ONCE:
+                _check(producer, futures)
+                progress(sent)
+        _check(producer, futures)
+        progress(sent)
+    except KafkaError as error:
+        raise BrokerError(
+            f"replay stopped after {sent:,} messages: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        producer.close(timeout=5)
+    return sent
+
+
+def _hold(due: float, stop: Callable[[], bool]) -> None:
+    while (wait := due - time.monotonic()) > 0 and not stop():
+        time.sleep(min(wait, 0.2))
+
+
+def _check(producer: Any, futures: list[Any]) -> None:
+    """Wait for the broker's word on every message."""
+    producer.flush(timeout=60)
+    for future in futures:
+        future.get(timeout=1)
+    futures.clear()
+

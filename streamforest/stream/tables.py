@@ -1,0 +1,183 @@
+"""Recorded files as sources: JSON lines, CSV, Parquet.
+
+A line of JSON is a message as a topic has it. In a table one column is the label, one may be the id,
+the others are features: numbers where they can be read as such, else categories; empty is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from streamforest.errors import ConfigError
+from streamforest.stream.events import Event
+from streamforest.stream.recorded import RecordedRow
+
+SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet")
+_BLOCK = 1 << 20
+
+
+class FileSource:
+    """What the three kinds have in common."""
+
+    def __init__(self, path: Path, events: int | None = None) -> None:
+        if not path.is_file():
+            raise ConfigError(f"file = '{path}': no such file")
+        self.path = path
+        self.topic = path.name
+        self._checksum = _checksum(path)
+        there = self._count()
+        self.total = there if events is None else min(events, there)
+
+    def _count(self) -> int:
+        raise NotImplementedError
+
+    def _read(self, start: int) -> Iterator[RecordedRow]:
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Name, length and checksum as plain data."""
+        return {"file": self.path.name, "events": self.total, "checksum": self._checksum}
+
+    def rows(self, start: int) -> Iterator[RecordedRow]:
+        """The events from number `start` on."""
+        return islice(self._read(start), max(0, self.total - start))
+
+
+class LinesSource(FileSource):
+    """JSON lines; each line goes through the codec like a message."""
+
+    def __init__(self, path: Path, events: int | None = None, max_bytes: int = 1 << 20) -> None:
+        self._most = max_bytes + 2
+        super().__init__(path, events)
+
+    def _count(self) -> int:
+        with self.path.open("rb") as file:
+            lines, last = 0, b"\n"
+            while block := file.read(_BLOCK):
+                lines += block.count(b"\n")
+                last = block[-1:]
+        return lines + (last != b"\n")
+
+    def _read(self, start: int) -> Iterator[RecordedRow]:
+        with self.path.open("rb") as file:
+            number = 0
+            while line := file.readline(self._most):
+                while not line.endswith(b"\n") and len(line) >= self._most:
+                    rest = file.readline(_BLOCK)  # the end of a line too long to be an event
+                    if not rest or rest.endswith(b"\n"):
+                        break
+                if number >= start:
+                    yield RecordedRow(number, None, line.rstrip(b"\r\n"))
+                number += 1
+
+
+class CsvSource(FileSource):
+    """Comma-separated values with a header."""
+
+    def __init__(
+        self, path: Path, events: int | None = None, label: str = "y", identity: str | None = None
+    ) -> None:
+        self._label, self._id = label, identity
+        super().__init__(path, events)
+
+    def _count(self) -> int:
+        with self.path.open(newline="", encoding="utf-8") as file:
+            reader = csv.reader(file)
+            _check_columns(self.path, next(reader, []), self._label, self._id)
+            return sum(1 for _ in reader)
+
+    def _read(self, start: int) -> Iterator[RecordedRow]:
+        with self.path.open(newline="", encoding="utf-8") as file:
+            reader = csv.reader(file)
+            names = next(reader)
+            for number, cells in enumerate(reader):
+                if number >= start:
+                    row = dict(zip(names, map(_cell, cells)))
+                    yield _row(number, row, self._label, self._id)
+
+
+class ParquetSource(FileSource):
+    """A Parquet file, read through pyarrow a batch at a time."""
+
+    def __init__(
+        self, path: Path, events: int | None = None, label: str = "y", identity: str | None = None
+    ) -> None:
+        self._label, self._id = label, identity
+        try:
+            from pyarrow import parquet
+        except ImportError:
+            raise ConfigError(
+                f"file = '{path}': Parquet needs pyarrow: pip install 'streamforest[parquet]'"
+            ) from None
+        self._open = parquet.ParquetFile
+        super().__init__(path, events)
+
+    def _count(self) -> int:
+        file = self._open(self.path)
+        _check_columns(self.path, file.schema_arrow.names, self._label, self._id)
+        return int(file.metadata.num_rows)
+
+    def _read(self, start: int) -> Iterator[RecordedRow]:
+        number = 0
+        for batch in self._open(self.path).iter_batches(batch_size=4_096):
+            if number + len(batch) > start:
+                for i, row in enumerate(batch.to_pylist()):
+                    if number + i >= start:
+                        yield _row(number + i, row, self._label, self._id)
+            number += len(batch)
+
+
+def open_file(
+    path: Path, events: int | None, label: str, identity: str | None, max_bytes: int
+) -> FileSource:
+    """The source for a file, by its suffix."""
+    if path.suffix in (".jsonl", ".ndjson"):
+        return LinesSource(path, events, max_bytes)
+    if path.suffix == ".csv":
+        return CsvSource(path, events, label, identity)
+    if path.suffix == ".parquet":
+        return ParquetSource(path, events, label, identity)
+    raise ConfigError(f"file = '{path}': expected a name that ends in {', '.join(SUFFIXES)}")
+
+
+def _row(number: int, row: dict[str, Any], label: str, identity: str | None) -> RecordedRow:
+    y = row.pop(label)
+    if isinstance(y, float) and y.is_integer():
+        y = int(y)
+    own = None if identity is None else row.pop(identity)
+    return RecordedRow(number, Event(row, y, own))
+
+
+def _cell(text: str) -> float | str | None:
+    """A cell as a number, a category or missing.
+
+    >>> _cell("3"), _cell("red"), _cell(" ")
+    (3.0, 'red', None)
+    """
+    if not text.strip():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _check_columns(path: Path, names: list[str], label: str, identity: str | None) -> None:
+    for key, wanted in (("label", label), ("id", identity)):
+        if wanted is not None and wanted not in names:
+            raise ConfigError(
+                f"{key} = {wanted!r}: {path} has no such column; it has {', '.join(names)}"
+            )
+
+
+def _checksum(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
