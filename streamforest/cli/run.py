@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 import click
 
 from streamforest.cli.display import progress, report
+from streamforest.observe.logs import set_up
 from streamforest.runtime.config import Pipeline, load_pipeline
+from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
+from streamforest.stream.records import Stopped
 
 
 @click.command()
@@ -50,31 +54,48 @@ def run(
     """
     loaded = load_pipeline(pipeline, os.environ, settings)
     name = loaded.config.name
+    set_up(logging.INFO if loaded.config.kafka is not None and not quiet else logging.WARNING)
     with StopSignals() as signals:
-        stop = lambda: signals.requested is not None  # noqa: E731
-        with opened(
-            loaded, fresh=fresh, drain=drain, create_topics=create_topics, stopping=stop
-        ) as current:
-            total = _total(loaded)
-            if total is not None and current.events >= total:
-                click.echo(report(current, name, total))
-                click.echo(
-                    f"Finished before: nothing left to do. --fresh starts {name} over.", err=True
-                )
-                return
-            if current.events and not quiet:
-                click.echo(f"{name}: going on at event {current.events:,}", err=True)
-            with progress(current, name, total, quiet) as watch:
-                ending = current.consume(max_events=max_events, stop=stop, watch=watch)
-            click.echo(report(current, name, total))
-            if ending != "finished":
-                why = signals.requested if ending == "stopped" else f"--max-events {max_events}"
-                of = "" if total is None else f" of {total:,}"
-                click.echo(
-                    f"Stopped by {why} after event {current.events:,}{of}; "
-                    "the same command goes on from there.",
-                    err=True,
-                )
+        try:
+            with opened(
+                loaded,
+                fresh=fresh,
+                drain=drain,
+                create_topics=create_topics,
+                stopping=lambda: signals.requested is not None,
+            ) as current:
+                _consume(current, name, _total(loaded), max_events, signals, quiet)
+        except Stopped as error:
+            click.echo(f"Stopped by {signals.requested}: {error}.", err=True)
+
+
+def _consume(
+    current: Run,
+    name: str,
+    total: int | None,
+    max_events: int | None,
+    signals: StopSignals,
+    quiet: bool,
+) -> None:
+    if total is not None and current.events >= total:
+        click.echo(report(current, name, total))
+        click.echo(f"Finished before: nothing left to do. --fresh starts {name} over.", err=True)
+        return
+    if current.events and not quiet:
+        click.echo(f"{name}: going on at event {current.events:,}", err=True)
+    with progress(current, name, total, quiet) as watch:
+        ending = current.consume(
+            max_events=max_events, stop=lambda: signals.requested is not None, watch=watch
+        )
+    click.echo(report(current, name, total))
+    if ending != "finished":
+        why = signals.requested if ending == "stopped" else f"--max-events {max_events}"
+        of = "" if total is None else f" of {total:,}"
+        click.echo(
+            f"Stopped by {why} after event {current.events:,}{of}; "
+            "the same command goes on from there.",
+            err=True,
+        )
 
 
 def _total(loaded: Pipeline) -> int | None:

@@ -44,7 +44,7 @@ from streamforest.runtime.state import RunState
 from streamforest.stream.dead_letters import dead_letter, passed_on
 from streamforest.stream.failpoints import during, failpoint
 from streamforest.stream.predictions import Prediction, encode
-from streamforest.stream.records import Committed, Log, Outgoing, Partition, Reassigned, Stretch
+from streamforest.stream.records import Committed, Log, Outgoing, Partition, Reassigned, Stopped, Stretch
 
 log = logging.getLogger(__name__)
 
@@ -199,6 +199,18 @@ class Run:
         at exactly the position reached; an error leaves the run at the commit before it.
         """
         limit = None if max_events is None else self.events + max_events
+        try:
+            self._consume(limit, stop, watch)
+        except Stopped:
+            log.warning("stopped without a last commit; the next run does those events again")
+            return "stopped"
+        if self.ended:
+            return "finished"
+        return "limit" if limit is not None and self.events >= limit else "stopped"
+
+    def _consume(
+        self, limit: int | None, stop: Callable[[], bool], watch: Callable[[Run], None]
+    ) -> None:
         while not (self.ended or stop() or (limit is not None and self.events >= limit)):
             begun = time.perf_counter()
             read = self._step(limit)
@@ -210,9 +222,6 @@ class Run:
             if read:
                 watch(self)
         self._finish()
-        if self.ended:
-            return "finished"
-        return "limit" if limit is not None and self.events >= limit else "stopped"
 
     # ---- an event's way
 
@@ -428,6 +437,7 @@ class Run:
         self.telemetry.ready("recovering")
         self._take_up(self.log.attach())
         self.telemetry.ready(None)
+        log.info("ready at event %d, %d partitions", self.events, len(self.state.positions))
 
     def _take_up(self, found: Committed) -> None:
         """From what the log says to a state that goes on from there.

@@ -40,6 +40,7 @@ from streamforest.stream.records import (
     Outgoing,
     Partition,
     Reassigned,
+    Stopped,
     Stretch,
     Transaction,
 )
@@ -55,11 +56,8 @@ _NOT_OURS = (
     UnknownMemberIdError,
 )
 _METADATA_LIMIT = 4096
+_STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-
-
-class Stopped(Exception):
-    """Asked to stop while waiting for the broker or for partitions."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +125,8 @@ class KafkaLog:
         self._watch: JoinWatch | None = None
         self._progress: dict[TopicPartition, tuple[int, float]] = {}
         self._failures = 0
+        self._owned = False
+        self._stop_seen = 0.0
         producer: dict[str, Any] = {
             **settings.client(),
             "acks": "all",
@@ -164,7 +164,7 @@ class KafkaLog:
             except KafkaError as error:
                 self._wait_out("attach", error)
                 continue
-            self._attached = True
+            self._attached = self._owned = True
             self._failures = 0
             self._progress.clear()
             return found
@@ -203,8 +203,7 @@ class KafkaLog:
         assert self._watch is not None
         told = time.monotonic()
         while not (self._assigned and self.membership is not None):
-            if self._stopping():
-                raise Stopped
+            self._heed_stop()
             self._quiet_poll(200)
             self._watch.look()
             if time.monotonic() - told > 30:
@@ -402,12 +401,20 @@ class KafkaLog:
             except KafkaError as error:
                 log.info("the consumer did not close cleanly: %s", error)
 
+    def _heed_stop(self) -> None:
+        """Give up waiting when asked to stop: at once if nothing was owned, else after a while."""
+        if not self._stopping():
+            return
+        now = time.monotonic()
+        self._stop_seen = self._stop_seen or now
+        if not self._owned or now - self._stop_seen > _STOP_GRACE:
+            raise Stopped("asked to stop while waiting for the broker or for partitions")
+
     def _wait_out(self, what: str, error: KafkaError) -> None:
         """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
         if isinstance(error, UnknownTopicOrPartitionError):
             raise BrokerError(f"{what}: a topic is missing: {error}") from error
-        if self._stopping():
-            raise Stopped
+        self._heed_stop()
         pause = _BACK_OFF[min(self._failures, len(_BACK_OFF) - 1)]
         self._failures += 1
         log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)

@@ -83,6 +83,10 @@ class Reassigned(StreamForestError):
     """The partitions were given out anew: `attach` again before anything else."""
 
 
+class Stopped(StreamForestError):
+    """Asked to stop while waiting: nothing is lost, what was not committed is done again."""
+
+
 class Reader(Protocol):
     """Reads once more what was read before."""
 

@@ -1,0 +1,10 @@
+"""A test kit for pipelines: a real broker, topics, a consumer killed where you choose.
+
+Load it with `pytest_plugins = ["streamforest.testing.plugin"]`, or use the pieces by themselves.
+"""
+
+from streamforest.stream.broker import Broker
+from streamforest.stream.failpoints import NAMES as FAILPOINTS
+from streamforest.testing.process import Consumer
+
+__all__ = ["FAILPOINTS", "Broker", "Consumer"]

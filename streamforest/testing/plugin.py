@@ -1,0 +1,55 @@
+"""The pytest plugin: fixtures for tests against a real broker.
+
+    pytest_plugins = ["streamforest.testing.plugin"]
+
+`kafka_broker` is one ephemeral broker a session; `kafka_topic` makes topics with names of their own.
+Without Java or Maven tests are skipped and say what to install; with `CI=true` that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamforest.stream import jars
+from streamforest.stream.broker import Broker
+from streamforest.stream.kafka_topics import admin, create_topic
+
+TopicMaker = Callable[..., str]
+
+
+def missing(what: str) -> None:
+    """Skip the test, or fail it where everything is supposed to be there."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Broker]:
+    """A real broker on a free port of 127.0.0.1, gone at the end of the session."""
+    reason = jars.missing()
+    if reason is not None:
+        missing(reason)
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_topic(kafka_broker: Broker) -> TopicMaker:
+    """Makes topics: `kafka_topic("events", partitions=4)` gives a name nobody else has."""
+
+    def make(name: str = "topic", partitions: int = 1, **config: str) -> str:
+        unique = f"{name}-{uuid.uuid4().hex[:8]}"
+        client = admin(kafka_broker.servers)
+        try:
+            settings = {key.replace("_", "."): value for key, value in config.items()}
+            create_topic(client, unique, partitions, settings)
+        finally:
+            client.close()
+        return unique
+
+    return make

@@ -1,0 +1,121 @@
+"""The kill test's driver: one life of a consumer after the other, each ended in its own way."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from integration.feed import events, send
+
+from streamforest.testing import FAILPOINTS, Broker, Consumer
+
+PIPELINE = """
+[pipeline]
+name = "{name}"
+[kafka]
+servers = "{servers}"
+session_ms = 1000
+delivery = "{delivery}"
+{model}
+[run]
+batch = 100
+commit_ms = 150
+commit_events = 300
+snapshot_every = 500
+folder = "{folder}"
+[metrics]
+port = 0
+"""
+
+
+@dataclass
+class Plan:
+    """How often each way to die is tried, over how many events."""
+
+    events: int
+    per_failpoint: int
+    random_kills: int
+    broker_kills: int
+    partitions: int = 4
+    seed: int = 1
+
+    def lives(self) -> list[str]:
+        """All ways, shuffled."""
+        ways = [name for name in FAILPOINTS for _ in range(self.per_failpoint)]
+        ways += ["random"] * self.random_kills + ["broker"] * self.broker_kills
+        random.Random(self.seed).shuffle(ways)
+        return ways
+
+
+@dataclass
+class Tally:
+    """What happened."""
+
+    sent: int = 0
+    deaths: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{way} {n}" for way, n in sorted(self.deaths.items()))
+        return f"{self.sent:,} events, {sum(self.deaths.values())} deaths in {self.seconds:.0f} s: {told}"
+
+
+def run_plan(
+    broker: Broker, name: str, folder: Path, plan: Plan, model: str, strings: bool = True,
+    delivery: str = "exactly-once",
+) -> Tally:
+    """Live and die as planned, then drain what is left in a last, undisturbed life."""
+    begun, tally = time.monotonic(), Tally()
+    path = folder / "pipeline.toml"
+    path.write_text(
+        PIPELINE.format(
+            name=name,
+            servers=broker.servers,
+            model=model,
+            folder=folder / "run",
+            delivery=delivery,
+        ),
+        encoding="utf-8",
+    )
+    topic = f"{name}.events"
+    lives = plan.lives()
+    feed = events(plan.events, seed=plan.seed, strings=strings)
+    share = plan.events // len(lives)
+    draw = random.Random(plan.seed)
+    for way in lives:
+        chunk = itertools.islice(feed, share)
+        tally.sent += send(broker.servers, topic, chunk, plan.partitions, tally.sent)
+        _live(broker, path, folder, way, draw)
+        tally.deaths[way] += 1
+    tally.sent += send(broker.servers, topic, feed, plan.partitions, tally.sent)
+    with Consumer(path, "--drain", folder=folder) as last:
+        code = last.wait(300)
+        assert code == 0, last.log()[-3000:]
+    tally.seconds = time.monotonic() - begun
+    return tally
+
+
+def _live(broker: Broker, path: Path, folder: Path, way: str, draw: random.Random) -> None:
+    if way == "random":
+        with Consumer(path, folder=folder) as consumer:
+            if draw.random() < 0.8:
+                consumer.until_ready()
+            time.sleep(draw.uniform(0.0, 0.8))
+            consumer.kill()
+    elif way == "broker":
+        with Consumer(path, folder=folder) as consumer:
+            consumer.until_ready()
+            time.sleep(draw.uniform(0.0, 0.5))
+            broker.kill()
+            broker.start()
+            assert consumer.stop() == 0, consumer.log()[-3000:]
+    else:
+        passes = draw.randrange(1, 3)
+        with Consumer(path, folder=folder, failpoint=way, passes=passes) as consumer:
+            code = consumer.wait(90)
+            assert code == -9, f"{way}: ended with {code}\n{consumer.log()[-3000:]}"
+

@@ -1,0 +1,215 @@
+"""The judge of a run: reads the broker with a bare client and shares nothing with the runtime but
+the forests.
+
+Every input offset has exactly one committed prediction or dead letter; the journal, replayed here event
+by event, gives the very same predictions, and for each model the same block of the last snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+
+from streamforest.errors import InputError
+from streamforest.forests import snapshot
+
+
+def read_all(servers: str, topic: str) -> dict[int, list[Any]]:
+    """Every committed record of a topic, by partition."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        group_id=None,
+    )
+    partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
+    consumer.assign(partitions)
+    ends = consumer.end_offsets(partitions)
+    found: dict[int, list[Any]] = {tp.partition: [] for tp in partitions}
+    for tp in partitions:
+        consumer.seek(tp, consumer.beginning_offsets([tp])[tp])
+    deadline = time.monotonic() + 120
+    while any(consumer.position(tp) < ends[tp] for tp in partitions):
+        assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
+        for tp, records in consumer.poll(timeout_ms=300, max_records=5000).items():
+            found[tp.partition].extend(records)
+    consumer.close(autocommit=False)
+    return found
+
+
+def committed(servers: str, group: str, topic: str) -> dict[int, tuple[int, dict[str, Any]]]:
+    """What the group has committed: offset and metadata by partition."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers,
+        group_id=group,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    out = {}
+    for p in sorted(consumer.partitions_for_topic(topic)):
+        at = consumer.committed(TopicPartition(topic, p), metadata=True, timeout_ms=20_000)
+        out[p] = (at.offset, json.loads(at.metadata))
+    consumer.close(autocommit=False)
+    return out
+
+
+@dataclass
+class Verdict:
+    """What the judge has counted."""
+
+    events: int = 0
+    predictions: int = 0
+    dead: int = 0
+    commits: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Output:
+    """What a run has published, by where it came from."""
+
+    predictions: dict[tuple[int, int], dict[str, Any]]
+    dead: dict[tuple[int, int], dict[str, bytes]]
+    journal: list[dict[str, Any]]
+
+
+def read_output(servers: str, name: str) -> Output:
+    """Predictions, dead letters and journal; asserts that nothing was published twice."""
+    predictions: dict[tuple[int, int], dict[str, Any]] = {}
+    for records in read_all(servers, f"{name}.predictions").values():
+        for record in records:
+            told = json.loads(record.value)
+            for one in told if isinstance(told, list) else [told]:
+                place = one["partition"], one["offset"]
+                assert place not in predictions, f"two predictions for {place}"
+                predictions[place] = one
+    dead: dict[tuple[int, int], dict[str, bytes]] = {}
+    for records in read_all(servers, f"{name}.dlq").values():
+        for record in records:
+            headers = dict(record.headers)
+            place = (
+                int(headers["__streams.errors.partition"]),
+                int(headers["__streams.errors.offset"]),
+            )
+            assert place not in dead, f"two dead letters for {place}"
+            dead[place] = {**headers, "value": record.value}
+    (journal,) = read_all(servers, f"{name}.journal").values()
+    return Output(predictions, dead, [json.loads(record.value) for record in journal])
+
+
+def judge(
+    servers: str, name: str, topic: str, model: Any, folder: Path, shadows: dict[str, Any] | None = None
+) -> Verdict:
+    """Everything the design promises, checked; AssertionError names what does not hold."""
+    inputs = {p: {r.offset: r for r in rs} for p, rs in read_all(servers, topic).items()}
+    output = read_output(servers, name)
+    places = {(p, offset) for p, records in inputs.items() for offset in records}
+    assert not output.predictions.keys() & output.dead.keys(), "both a prediction and a dead letter"
+    answered = output.predictions.keys() | output.dead.keys()
+    assert answered == places, (
+        f"{len(places - answered)} events without an answer, {len(answered - places)} answers to none"
+    )
+    order = journal_order(output.journal, {p: len(records) for p, records in inputs.items()})
+    verdict = Verdict(len(places), len(output.predictions), len(output.dead), len(output.journal))
+    models = {"main": model, **(shadows or {})}
+    for number, (commit, place) in enumerate(order):
+        record = inputs[place[0]][place[1]]
+        expected = {key: answer(one, record.value) for key, one in models.items()}["main"]
+        if expected is None:
+            letter = output.dead.get(place)
+            assert letter is not None, f"{place}: {record.value[:80]!r} should be a dead letter"
+            assert letter["value"] == record.value
+            reason = letter["__streamforest.errors.reason"].decode()
+            verdict.reasons[reason] = verdict.reasons.get(reason, 0) + 1
+            continue
+        given = output.predictions.get(place)
+        assert given is not None, f"{place} should have a prediction"
+        assert (given["event"], given["commit"]) == (number, commit), place
+        assert [tuple(pair) for pair in given["top"]] == expected[0], (place, given, expected)
+        assert given["learned"] == expected[1], place
+    last = committed(servers, name, topic)
+    for p, records in inputs.items():
+        assert last[p][0] == len(records), f"partition {p} is committed at {last[p][0]}"
+    compare_snapshot(folder, next(iter(last.values()))[1], models, len(places))
+    return verdict
+
+
+def journal_order(
+    journal: list[dict[str, Any]], sizes: dict[int, int]
+) -> list[tuple[int, tuple[int, int]]]:
+    """Commit and place of every event in the journal's order; every offset once, none left out."""
+    assert [entry["commit"] for entry in journal] == list(range(len(journal))), "commit numbers"
+    position = dict.fromkeys(sizes, 0)
+    order: list[tuple[int, tuple[int, int]]] = []
+    for entry in journal:
+        assert entry["first"] == len(order)
+        for _, partition, first, end in entry.get("slices", []):
+            assert first == position[partition], "a slice does not go on where the last one ended"
+            order += [(entry["commit"], (partition, offset)) for offset in range(first, end)]
+            position[partition] = end
+        assert entry["events"] == len(order)
+    assert position == sizes
+    return order
+
+
+def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None:
+    """What the model says of a message, then lets it learn; None if it is no event to be learned."""
+    try:
+        event = json.loads(raw)
+        x, y = event["x"], event.get("y")
+        assert event.get("v", 1) == 1
+        if isinstance(x, list):
+            x = dict(enumerate(x))
+        assert all(isinstance(v, int | float | str | bool | None) for v in x.values())
+        assert not (isinstance(event["x"], list) and any(isinstance(v, str) for v in x.values()))
+        assert y is None or isinstance(y, str | int | float | bool)
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+        return None
+    forest = [*model.steps.values()][-1] if hasattr(model, "steps") else model
+    learned = forest.n_learned
+    try:
+        if forest is model:
+            before = model.advance([x], [y])[0].tolist()
+            pairs = list(zip(model.classes_, before))
+        else:
+            if any(isinstance(v, str) for v in x.values()):
+                return None
+            pairs = list(model.predict_proba_one(x).items())
+            if y is not None:
+                model.learn_one(x, y)
+    except InputError:
+        return None
+    likely = sorted((p for p in enumerate(pairs) if p[1][1] > 0), key=lambda p: (-p[1][1], p[0]))
+    return [pair for _, pair in likely[:3]], learned
+
+
+def compare_snapshot(folder: Path, said: dict[str, Any], models: dict[str, Any], events: int) -> None:
+    """The last commit names a snapshot at its own position, and each model's block is ours."""
+    assert said["events"] == events
+    assert said["snapshot"] == f"s-{events:012d}"
+    data = (folder / "snapshots" / f"{said['snapshot']}.safetensors").read_bytes()
+    assert hashlib.blake2b(data, digest_size=16).hexdigest() == said["hash"]
+    theirs, ours = blocks(data), blocks(snapshot.encode(models))
+    for name in models:
+        assert theirs[name] == ours[name], f"the block of model {name} differs"
+
+
+def blocks(data: bytes) -> dict[str, dict[str, Any]]:
+    """Of each model in a snapshot's bytes: its metadata, and each tensor's type, shape and bytes."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    told = json.loads(header.pop("__metadata__")["streamforest"])
+    found: dict[str, dict[str, Any]] = {
+        name: {"": meta} for name, meta in told["models"].items()
+    }
+    for tensor, about in header.items():
+        _, name, rest = tensor.split("/", 2)
+        first, end = (8 + length + at for at in about["data_offsets"])
+        found[name][rest] = about["dtype"], about["shape"], data[first:end]
+    return found
