@@ -26,8 +26,14 @@ from streamforest.errors import (
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("streamforest.cli.bench:bench", "Measure the forests and draw the papers' figures."),
-    "broker": ("streamforest.cli.broker:broker", "A real Apache Kafka on 127.0.0.1, for trying out."),
+    "broker": (
+        "streamforest.cli.broker:broker",
+        "A real Apache Kafka on 127.0.0.1, for trying out.",
+    ),
+    "check": ("streamforest.cli.check:check", "Check a pipeline file, every mistake at once."),
+    "dlq": ("streamforest.cli.dlq:dlq", "List dead letters, send them back after a fix."),
     "replay": ("streamforest.cli.replay:replay", "Send a recorded set or file to a topic."),
+    "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
     "run": ("streamforest.cli.run:run", "Run a pipeline file: predict, learn, snapshot, resume."),
 }
 """Name -> ("module:attribute", one-line help)."""

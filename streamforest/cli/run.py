@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
 
 from streamforest.cli.display import progress, report
+from streamforest.errors import ConfigError
 from streamforest.observe.logs import set_up
+from streamforest.observe.metrics import PipelineMetrics
+from streamforest.observe.server import MetricsServer
 from streamforest.runtime.config import Pipeline, load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
+from streamforest.stream.broker import Broker, default_folder
+from streamforest.stream.dead_letters import REASONS
+from streamforest.stream.kafka_topics import topic_is_there
 from streamforest.stream.records import Stopped
+from streamforest.stream.replay import ReplayOptions, replay
 
 
 @click.command()
@@ -34,6 +43,13 @@ from streamforest.stream.records import Stopped
     help="Override a setting, e.g. model.n_trees=20. May be repeated. The environment variable "
     "STREAMFOREST_MODEL__N_TREES does the same; a flag wins over it, and it wins over the file.",
 )
+@click.option(
+    "--broker",
+    is_flag=False,
+    flag_value="local",
+    metavar="[HOST:PORT]",
+    help="Send the recorded source through Kafka: a broker given, running, or started for this run.",
+)
 @click.option("--drain", is_flag=True, help="On Kafka: end when everything there is was read.")
 @click.option("--create-topics", is_flag=True, help="On Kafka: make the topics that are missing.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, only the closing report.")
@@ -42,6 +58,7 @@ def run(
     fresh: bool,
     max_events: int | None,
     settings: tuple[str, ...],
+    broker: str | None,
     drain: bool,
     create_topics: bool,
     quiet: bool,
@@ -52,10 +69,19 @@ def run(
     and the predictions; running the same file again goes on where the last run stopped, however it
     was stopped, with exactly the result of a run that never was.
     """
-    loaded = load_pipeline(pipeline, os.environ, settings)
-    name = loaded.config.name
-    set_up(logging.INFO if loaded.config.kafka is not None and not quiet else logging.WARNING)
-    with StopSignals() as signals:
+    with StopSignals() as signals, ExitStack() as stack:
+        servers = None
+        if broker is not None:
+            servers = stack.enter_context(_broker(broker))
+        loaded = load_pipeline(pipeline, os.environ, settings, servers)
+        config = loaded.config
+        set_up(logging.INFO if config.kafka is not None and not quiet else logging.WARNING)
+        if servers is not None:
+            drain = create_topics = True
+            _feed(loaded, servers)
+        metrics = PipelineMetrics(config.name, REASONS)
+        if config.metrics_port:
+            stack.enter_context(MetricsServer(metrics, config.metrics_host, config.metrics_port))
         try:
             with opened(
                 loaded,
@@ -63,10 +89,35 @@ def run(
                 drain=drain,
                 create_topics=create_topics,
                 stopping=lambda: signals.requested is not None,
+                telemetry=metrics,
             ) as current:
-                _consume(current, name, _total(loaded), max_events, signals, quiet)
+                _consume(current, config.name, _total(loaded), max_events, signals, quiet)
         except Stopped as error:
             click.echo(f"Stopped by {signals.requested}: {error}.", err=True)
+
+
+@contextmanager
+def _broker(where: str) -> Iterator[str]:
+    """The address of a broker: as given, the one that runs already, or one for this run only."""
+    if where != "local":
+        yield where
+        return
+    running = Broker(default_folder(), port=9092)
+    if running.status().running:
+        yield running.servers
+        return
+    with Broker() as own:
+        yield own.servers
+
+
+def _feed(loaded: Pipeline, servers: str) -> None:
+    """Replay the source to the pipeline's topic, unless it is there already."""
+    config = loaded.config
+    if loaded.source is None:
+        raise ConfigError("--broker replays [source] to the broker, and this pipeline has none")
+    if topic_is_there(servers, config.topics.events):
+        return
+    replay(servers, loaded.source, ReplayOptions(config.topics.events, partitions=1))
 
 
 def _consume(

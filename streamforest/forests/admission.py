@@ -175,9 +175,11 @@ class Admission:
 
     def take(self) -> Rows:
         """The events admitted since the last call, in order."""
-        dicts: list[Any] = [x if isinstance(x, Mapping) else dict(enumerate(x)) for x in self._x] if (
-            not self._plain or self.limits.numbers_only
-        ) else []
+        dicts: list[Any] = (
+            [x if isinstance(x, Mapping) else dict(enumerate(x)) for x in self._x]
+            if (not self._plain or self.limits.numbers_only)
+            else []
+        )
         table: Any = dicts
         if self._plain:
             matrix = np.frombuffer(self._packed, np.float64).reshape(len(self._y), self._width)

@@ -78,7 +78,9 @@ def write(
     write_bytes(Path(path), encode(models, runtime))
 
 
-def write_bytes(path: Path, data: bytes, passing: Callable[[str], None] = lambda step: None) -> None:
+def write_bytes(
+    path: Path, data: bytes, passing: Callable[[str], None] = lambda step: None
+) -> None:
     """Put the bytes of a snapshot in place atomically, its sidecar beside them.
 
     `passing` is told before and after each step that a crash could fall between.

@@ -7,7 +7,6 @@ a commit hands it to the log together with a journal record and the name of the 
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, field
 
 import msgspec
@@ -147,8 +146,9 @@ def packed(predictions: list[Outgoing]) -> list[Outgoing]:
         sizes[message.lane] = size
         packs[-1].append(value)
     return [
-        Outgoing(encode_pack(values), None, [("streamforest.pack", str(len(values)).encode())], lane)
+        Outgoing(
+            encode_pack(values), None, [("streamforest.pack", str(len(values)).encode())], lane
+        )
         for lane, packs in lanes.items()
         for values in packs
     ]
-

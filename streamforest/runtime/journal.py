@@ -27,8 +27,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     commit: int
     first: int
     events: int
-    slices: list[tuple[str, int, int, int]] = []  # noqa: RUF012 - msgspec copies it
-    added: list[tuple[str, int, int]] = []  # noqa: RUF012
+    slices: list[tuple[str, int, int, int]] = []
+    added: list[tuple[str, int, int]] = []
     v: int = 1
 
 

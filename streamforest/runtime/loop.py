@@ -44,7 +44,15 @@ from streamforest.runtime.state import RunState
 from streamforest.stream.dead_letters import dead_letter, passed_on
 from streamforest.stream.failpoints import during, failpoint
 from streamforest.stream.predictions import Prediction, encode
-from streamforest.stream.records import Committed, Log, Outgoing, Partition, Reassigned, Stopped, Stretch
+from streamforest.stream.records import (
+    Committed,
+    Log,
+    Outgoing,
+    Partition,
+    Reassigned,
+    Stopped,
+    Stretch,
+)
 
 log = logging.getLogger(__name__)
 

@@ -45,9 +45,7 @@ def opened(
         run = Run(
             log,
             pipeline.models,
-            limits_of(
-                list(pipeline.models.values()), config.min_class_events, config.max_waiting
-            ),
+            limits_of(list(pipeline.models.values()), config.min_class_events, config.max_waiting),
             snapshots,
             _settings(pipeline, drain),
             _described(pipeline),
@@ -62,9 +60,7 @@ def opened(
         lock.release()
 
 
-def _log(
-    pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callable[[], bool]
-) -> Log:
+def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callable[[], bool]) -> Log:
     config = pipeline.config
     decode = decoder(cast(Format, config.events_format), config.max_event_bytes)
     if config.kafka is None:

@@ -96,9 +96,7 @@ def _newest_usable(
     raise RecoveryError(f"{first}; no older snapshot can be used either; {_remedy(snapshots)}")
 
 
-def _after(
-    entries: Iterable[tuple[int, Entry]], events: int, commit: int
-) -> Iterator[Entry]:
+def _after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Iterator[Entry]:
     """Entries that a state of so many events has not seen, up to a commit."""
     for _, entry in entries:
         if entry.commit <= commit and (entry.events > events or entry.first >= events):
@@ -149,5 +147,3 @@ def _remedy(snapshots: SnapshotFolder) -> str:
         f"put the missing file back into {snapshots.path}, or start over "
         "(a file run: --fresh; on Kafka: another pipeline name)"
     )
-
-

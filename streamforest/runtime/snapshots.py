@@ -88,7 +88,12 @@ class SnapshotFolder:
         return self._written
 
     def _write(
-        self, models: Mapping[str, Any], state: Mapping[str, Any], events: int, since: int, told: str
+        self,
+        models: Mapping[str, Any],
+        state: Mapping[str, Any],
+        events: int,
+        since: int,
+        told: str,
     ) -> None:
         begun = time.perf_counter()
         name = f"s-{events:012d}"
@@ -170,4 +175,3 @@ def _events(name: str) -> int:
 
 def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-

@@ -86,7 +86,8 @@ class RunState:
                 models=wrapped,
                 gate=Admission.from_state(limits, plain["admission"]),
                 measures={
-                    name: ModelMeasures(Totals.from_state(plain["totals"][name])) for name in wrapped
+                    name: ModelMeasures(Totals.from_state(plain["totals"][name]))
+                    for name in wrapped
                 },
                 positions={(str(t), int(p)): int(at) for t, p, at in plain["positions"]},
                 events=int(plain["events"]),
@@ -112,9 +113,7 @@ class RunState:
             return
 
 
-def _checked_models(
-    models: Mapping[str, Any], configured: Mapping[str, Model]
-) -> dict[str, Model]:
+def _checked_models(models: Mapping[str, Any], configured: Mapping[str, Model]) -> dict[str, Model]:
     wrapped = {}
     for name, wanted in configured.items():
         if name not in models:

@@ -132,12 +132,13 @@ KAFKA = {
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
 }
 _TOPIC = Option(
-    lambda value: isinstance(value, str)
-    and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None,
+    lambda value: (
+        isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None
+    ),
     "a topic's name: letters, digits, '.', '_' and '-', at most 249",
     None,
 )
-TOPICS = {name: _TOPIC for name in ("events", "predictions", "dead_letters", "journal")}
+TOPICS = dict.fromkeys(("events", "predictions", "dead_letters", "journal"), _TOPIC)
 EVENTS = {
     "format": choice("json", "msgpack", default="json"),
     "max_bytes": whole(64, 1 << 30, default=1 << 20),

@@ -128,11 +128,11 @@ class Broker:
             self._format(java, libs, properties)
         if not _can_listen(self.port):
             raise BrokerError(f"port {self.port} is taken: give another one with --port")
+        jvm = _JVM.format(heap=self._heap).split()
         with self.log.open("ab") as log:
             begun = log.tell()
             self._process = subprocess.Popen(
-                [java, *_JVM.format(heap=self._heap).split(), "-cp", f"{libs}/*", "kafka.Kafka"]
-                + [str(properties)],
+                [java, *jvm, "-cp", f"{libs}/*", "kafka.Kafka", str(properties)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

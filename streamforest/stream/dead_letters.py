@@ -98,7 +98,7 @@ def read_letter(record: Any) -> Letter | None:
             topic=said[TOPIC].decode(),
             partition=int(said[PARTITION]),
             offset=int(said[OFFSET]),
-            reason=said.get(REASON, said.get(EXCEPTION, b"")).decode(),
+            reason=(said.get(REASON) or said.get(EXCEPTION) or b"").decode(),
             message=said.get(MESSAGE, b"").decode(errors="replace"),
             truncated=int(said[TRUNCATED]) if TRUNCATED in said else None,
             key=record.key,

@@ -1,11 +1,11 @@
 """A recorded file as the log of a pipeline: its rows are partition 0, a commit is an fsync and rename.
 
-    commit.json          what the last commit said; the only file that decides anything
-    predictions.jsonl    one line an event, as long as commit.json says
-    dead_letters.jsonl   what could not be taken, and why
-    journal.jsonl        one line a commit
-    snapshots/           models and position, see `runtime/snapshots.py`
-    lock                 held while a run is under way
+commit.json          what the last commit said; the only file that decides anything
+predictions.jsonl    one line an event, as long as commit.json says
+dead_letters.jsonl   what could not be taken, and why
+journal.jsonl        one line a commit
+snapshots/           models and position, see `runtime/snapshots.py`
+lock                 held while a run is under way
 """
 
 from __future__ import annotations
@@ -149,13 +149,15 @@ class FileLog:
     def commit(self, transaction: Transaction) -> None:
         """Make it true: (1) lines to the end of the files, (2) fsync, (3) rename of commit.json."""
         out = self._out
-        out["predictions"].append(b"".join((m.value or b"") + b"\n" for m in transaction.predictions))
+        out["predictions"].append(
+            b"".join((m.value or b"") + b"\n" for m in transaction.predictions)
+        )
         out["dead_letters"].append(b"".join(_letter(m) for m in transaction.dead_letters))
         place = out["journal"].size
         out["journal"].append(transaction.journal + b"\n")
         failpoint("after-produce")
-        for file in out.values():
-            file.sync()
+        for written in out.values():
+            written.sync()
         told = {
             "metadata": transaction.metadata(place),
             "position": transaction.positions[self.partition],

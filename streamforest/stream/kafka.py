@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,10 +213,8 @@ class KafkaLog:
 
     def _quiet_poll(self, timeout_ms: int) -> None:
         """A poll that must not bring records: every partition is paused."""
-        try:
+        with suppress(NoOffsetForPartitionError):  # nothing committed yet: `seek` sets positions
             self._consumer.poll(timeout_ms=timeout_ms, max_records=1)
-        except NoOffsetForPartitionError:
-            pass  # nothing committed yet: positions are set by `seek`
 
     def _read_commit(self) -> Committed:
         best: tuple[int, str] | None = None

@@ -59,8 +59,10 @@ def read_journal(
             if batch:
                 deadline = time.monotonic() + _PATIENCE
             elif time.monotonic() > deadline:
-                raise RecoveryError(f"the journal {topic!r} has no record at {until}, which a "
-                                    "commit names; it was cut or made anew")
+                raise RecoveryError(
+                    f"the journal {topic!r} has no record at {until}, which a "
+                    "commit names; it was cut or made anew"
+                )
     finally:
         consumer.close(autocommit=False)
 

@@ -61,13 +61,25 @@ def create_topic(
 ) -> bool:
     """Make a topic; False if it is there already."""
     topic = NewTopic(
-        name=name, num_partitions=partitions, replication_factor=-1, topic_configs=dict(config or {})
+        name=name,
+        num_partitions=partitions,
+        replication_factor=-1,
+        topic_configs=dict(config or {}),
     )
     try:
         client.create_topics([topic])
     except TopicAlreadyExistsError:
         return False
     return True
+
+
+def topic_is_there(servers: str, name: str) -> bool:
+    """Whether the broker has a topic."""
+    client = admin(servers)
+    try:
+        return name in client.list_topics()
+    finally:
+        client.close()
 
 
 def ensure_topics(servers: str, topics: Topics, create: bool, partitions: int) -> None:

@@ -35,7 +35,9 @@ class OneOwnerAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         """The leader's decision."""
         owner = max(members, key=lambda m: (_told(m.metadata.user_data), m.member_id)).member_id
         topics = {topic for member in members for topic in member.metadata.topics}
-        everything = [(topic, sorted(cluster.partitions_for_topic(topic) or ())) for topic in topics]
+        everything = [
+            (topic, sorted(cluster.partitions_for_topic(topic) or ())) for topic in topics
+        ]
         return {
             member.member_id: ConsumerProtocolAssignment(
                 _VERSION, sorted(everything) if member.member_id == owner else [], b""

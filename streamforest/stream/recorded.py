@@ -77,7 +77,7 @@ class RecordedSource:
 
     >>> source = RecordedSource.open("bananas", events=100)
     >>> source.total, [(row.offset, row.event.y) for row in source.rows(98)]
-    (100, [(98, True), (99, True)])
+    (100, [(98, False), (99, False)])
     """
 
     def __init__(self, stream: Stream, settings: dict[str, Any] | None = None) -> None:
@@ -122,7 +122,7 @@ class RecordedSource:
         names, X, labels = self._stream.features, self._stream.X, self._labels
         for number in range(start, self.total):
             x = dict(zip(names, X[number].tolist()))
-            yield RecordedRow(number, Event(x, labels[number]))
+            yield RecordedRow(number, Event(x, labels[number]))  # type: ignore[arg-type]
 
 
 def _checksum(stream: Stream) -> str:

@@ -163,4 +163,3 @@ def _check(producer: Any, futures: list[Any]) -> None:
     for future in futures:
         future.get(timeout=1)
     futures.clear()
-

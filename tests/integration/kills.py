@@ -65,7 +65,12 @@ class Tally:
 
 
 def run_plan(
-    broker: Broker, name: str, folder: Path, plan: Plan, model: str, strings: bool = True,
+    broker: Broker,
+    name: str,
+    folder: Path,
+    plan: Plan,
+    model: str,
+    strings: bool = True,
     delivery: str = "exactly-once",
 ) -> Tally:
     """Live and die as planned, then drain what is left in a last, undisturbed life."""
@@ -118,4 +123,3 @@ def _live(broker: Broker, path: Path, folder: Path, way: str, draw: random.Rando
         with Consumer(path, folder=folder, failpoint=way, passes=passes) as consumer:
             code = consumer.wait(90)
             assert code == -9, f"{way}: ended with {code}\n{consumer.log()[-3000:]}"
-

@@ -104,7 +104,12 @@ def read_output(servers: str, name: str) -> Output:
 
 
 def judge(
-    servers: str, name: str, topic: str, model: Any, folder: Path, shadows: dict[str, Any] | None = None
+    servers: str,
+    name: str,
+    topic: str,
+    model: Any,
+    folder: Path,
+    shadows: dict[str, Any] | None = None,
 ) -> Verdict:
     """Everything the design promises, checked; AssertionError names what does not hold."""
     inputs = {p: {r.offset: r for r in rs} for p, rs in read_all(servers, topic).items()}
@@ -180,6 +185,8 @@ def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None
         else:
             if any(isinstance(v, str) for v in x.values()):
                 return None
+            if any(c == y and type(c) is not type(y) for c in forest.classes_):
+                return None  # before the scaler has learned from it
             pairs = list(model.predict_proba_one(x).items())
             if y is not None:
                 model.learn_one(x, y)
@@ -189,7 +196,9 @@ def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None
     return [pair for _, pair in likely[:3]], learned
 
 
-def compare_snapshot(folder: Path, said: dict[str, Any], models: dict[str, Any], events: int) -> None:
+def compare_snapshot(
+    folder: Path, said: dict[str, Any], models: dict[str, Any], events: int
+) -> None:
     """The last commit names a snapshot at its own position, and each model's block is ours."""
     assert said["events"] == events
     assert said["snapshot"] == f"s-{events:012d}"
@@ -205,9 +214,7 @@ def blocks(data: bytes) -> dict[str, dict[str, Any]]:
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     told = json.loads(header.pop("__metadata__")["streamforest"])
-    found: dict[str, dict[str, Any]] = {
-        name: {"": meta} for name, meta in told["models"].items()
-    }
+    found: dict[str, dict[str, Any]] = {name: {"": meta} for name, meta in told["models"].items()}
     for tensor, about in header.items():
         _, name, rest = tensor.split("/", 2)
         first, end = (8 + length + at for at in about["data_offsets"])

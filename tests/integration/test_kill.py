@@ -18,7 +18,9 @@ from streamforest import ConsistentForestClassifier, OnlineForestClassifier
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import Topics, ensure_topics
 
-FOREST = '[model]\nn_trees = 4\nseed = 3\n[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
+FOREST = (
+    '[model]\nn_trees = 4\nseed = 3\n[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
+)
 RIVER = '[model]\nfactory = "integration_factory:scaled"\n'
 FACTORY = """
 from river import preprocessing

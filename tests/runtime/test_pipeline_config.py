@@ -40,7 +40,7 @@ def test_defaults(tmp_path: Path) -> None:
     config = pipeline.config
     assert config.run.folder == Path("runs/p")
     assert (config.run.batch, config.run.snapshot_every) == (100, 1000)
-    assert (config.model.kind, config.source.schedule) == ("consistent", None)
+    assert (config.models[0].kind, config.source.schedule) == ("consistent", None)
     assert pipeline.source.total == 100
     assert list(pipeline.models) == ["main"]
 
@@ -119,6 +119,7 @@ def test_a_long_value_is_cut_in_the_message(tmp_path: Path) -> None:
 
 def test_the_same_file_builds_the_same_forest(tmp_path: Path) -> None:
     first, second = (load(tmp_path, GOOD, "model.n_trees=3") for _ in range(2))
-    batch = first.source.rows(0, 100)
-    a, b = (p.models["main"].advance(batch.x, batch.y) for p in (first, second))
+    events = [row.event for row in first.source.rows(0)]
+    x, y = [event.x for event in events], [event.y for event in events]
+    a, b = (p.models["main"].advance(x, y) for p in (first, second))
     assert (a == b).all()

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from streamforest.errors import ConfigError, SnapshotError, StreamForestError
+from streamforest.errors import ConfigError, RecoveryError, StreamForestError
 from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.folder import RunFolder
 from streamforest.runtime.loop import Run
+from streamforest.runtime.opening import opened as open_run
 
-FILES = ("snapshot.safetensors", "predictions.jsonl")
 
-
-@contextmanager
-def opened(path: Path, folder: Path, *flags: str, fresh: bool = False) -> Iterator[Run]:
-    pipeline = load_pipeline(path, {}, flags)
-    run = pipeline.config.run
-    with (
-        RunFolder(folder) as held,
-        Run(
-            pipeline.source,
-            pipeline.models,
-            held,
-            batch=run.batch,
-            snapshot_every=run.snapshot_every,
-            fresh=fresh,
-        ) as current,
-    ):
-        yield current
+def opened(
+    path: Path, folder: Path, *flags: str, fresh: bool = False
+) -> AbstractContextManager[Run]:
+    return open_run(load_pipeline(path, {}, [*flags, f"run.folder={folder}"]), fresh=fresh)
 
 
 def whole(path: Path, folder: Path, *flags: str) -> dict[str, bytes]:
@@ -43,19 +28,26 @@ def whole(path: Path, folder: Path, *flags: str) -> dict[str, bytes]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in FILES}
+    """The result of a run: its predictions and its last snapshot."""
+    (*_, last) = sorted((folder / "snapshots").glob("*.safetensors"))
+    files = folder / "predictions.jsonl", folder / "dead_letters.jsonl", last
+    return {file.name: file.read_bytes() for file in files}
 
 
 def test_predictions_are_those_of_the_model_event_by_event(small: Path, tmp_path: Path) -> None:
     files = whole(small, tmp_path / "run")
     pipeline = load_pipeline(small)
-    model, batch = pipeline.models["main"], pipeline.source.rows(0, 600)
-    posteriors = model.advance(batch.x, batch.y)
+    assert pipeline.source is not None
+    model, rows = pipeline.models["main"], [row.event for row in pipeline.source.rows(0)]
+    labels = [event.y for event in rows]
+    posteriors = model.advance([event.x for event in rows], labels)
     written = [json.loads(line) for line in files["predictions.jsonl"].splitlines()]
     assert [line["event"] for line in written] == list(range(600))
-    assert [line["truth"] for line in written] == batch.y
+    assert [line["truth"] for line in written] == labels
     assert np.array_equal([line["probability"] for line in written], posteriors.max(axis=1))
-    assert written[0] == {"event": 0, "label": None, "probability": 0.0, "truth": batch.y[0]}
+    first = {"event": 0, "label": None, "probability": 0.0, "truth": labels[0], "top": []}
+    first |= {"topic": "digits", "partition": 0, "offset": 0, "learned": 0, "new": True}
+    assert written[0] == first
     classes = model.classes_
     assert [line["label"] for line in written[1:]] == [
         classes[k] for k in posteriors.argmax(axis=1)[1:]
@@ -97,24 +89,29 @@ def test_measures_survive_and_the_sidecar_may_be_lost(small: Path, tmp_path: Pat
         folder = tmp_path / name
         with opened(small, folder) as run:
             run.consume(max_events=300)
+        (*_, sidecar) = sorted((folder / "snapshots").glob("*.measures"))
         if name == "lost":
-            (folder / "measures.json").unlink()
+            sidecar.unlink()
         if name == "broken":
-            (folder / "measures.json").write_text('{"events": 300, "models": []}')
+            sidecar.write_text('{"models": []}')
         with opened(small, folder) as run:
             run.consume()
             main = run.measures["main"]
             assert main.totals.events == 600
             assert main.totals.classes == 10
             assert main.per_event.total == (600 if name == "kept" else 300)
-            assert run.pace.events == (600 if name == "kept" else 300)
+            assert run.state.pace.events == (600 if name == "kept" else 300)
 
 
-def test_an_error_leaves_the_last_snapshot_in_charge(small: Path, tmp_path: Path) -> None:
+def with_a_bad_row(run: Run) -> None:
+    run.log.source._stream.X[333, 5] = np.nan  # type: ignore[attr-defined]
+
+
+def test_an_error_leaves_the_last_commit_in_charge(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with opened(small, folder) as run:
-        run.source._stream.X[333, 5] = np.nan
-        with pytest.raises(StreamForestError, match=r"events 320 to 359: model main refused"):
+    with opened(small, folder, "dead_letters.policy=stop") as run:
+        with_a_bad_row(run)
+        with pytest.raises(StreamForestError, match=r"digits-0, offset 333: .*policy = 'stop'"):
             run.consume()
     with opened(small, folder) as run:
         assert run.events == 200
@@ -122,11 +119,39 @@ def test_an_error_leaves_the_last_snapshot_in_charge(small: Path, tmp_path: Path
     assert contents(folder) == whole(small, tmp_path / "whole")
 
 
+@pytest.mark.parametrize(("policy", "letters"), [("dead-letter", 1), ("skip", 0)])
+def test_a_bad_event_does_not_disturb_the_rest(
+    small: Path, tmp_path: Path, policy: str, letters: int
+) -> None:
+    folder = tmp_path / policy
+    with opened(small, folder, f"dead_letters.policy={policy}") as run:
+        with_a_bad_row(run)
+        assert run.consume() == "finished"
+        assert run.measures["main"].totals.events == 599
+    written = (folder / "predictions.jsonl").read_bytes().splitlines()
+    dead = [json.loads(line) for line in (folder / "dead_letters.jsonl").read_text().splitlines()]
+    assert (len(written), len(dead)) == (599, letters)
+    if dead:
+        assert dead[0]["headers"]["__streams.errors.offset"] == "333"
+        assert dead[0]["headers"]["__streamforest.errors.reason"] == "feature"
+
+
+def test_a_label_is_learned_from_its_nth_event_on(small: Path, tmp_path: Path) -> None:
+    with opened(small, tmp_path / "a", "limits.min_class_events=5") as run:
+        run.consume(max_events=300)
+        kept = run.state.gate.state()
+        assert run.state.models["main"].n_learned == 300 - 4 * len(kept["labels"]) - sum(
+            count for _, count in kept["waiting"]
+        )
+    whole(small, tmp_path / "a", "limits.min_class_events=5")
+    assert contents(tmp_path / "a") == whole(small, tmp_path / "b", "limits.min_class_events=5")
+
+
 def test_a_finished_run_has_nothing_left_and_fresh_starts_over(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     before = whole(small, folder)
     with opened(small, folder) as run:
-        assert run.finished
+        assert run.log.at_end()
         assert run.consume() == "finished"
     assert contents(folder) == before
     with opened(small, folder, fresh=True) as run:
@@ -158,30 +183,43 @@ def test_other_settings_do_not_continue_a_run(small: Path, tmp_path: Path) -> No
         assert run.events == 100
 
 
-def test_a_damaged_snapshot_is_a_typed_error_and_fresh_helps(small: Path, tmp_path: Path) -> None:
+def test_a_damaged_snapshot_gives_way_to_an_older_one(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    whole(small, folder)
-    (folder / "snapshot.safetensors").write_bytes(b"no snapshot at all")
-    with pytest.raises(SnapshotError), opened(small, folder):
+    before = whole(small, folder)
+    snapshots = sorted((folder / "snapshots").glob("*.safetensors"))
+    assert len(snapshots) == 3
+    snapshots[-1].write_bytes(b"no snapshot at all")
+    with opened(small, folder) as run:
+        assert run.events == 600
+        for name, measures in run.measures.items():
+            assert measures.totals.events == 600, name
+    for path in snapshots[:-1]:
+        path.unlink()
+    with pytest.raises(RecoveryError, match=r"hash differs.*--fresh"), opened(small, folder):
         pass
     with opened(small, folder, fresh=True) as run:
         assert run.events == 0
-
-
-def test_a_snapshot_of_a_model_alone_is_no_run(small: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    load_pipeline(small).models["main"].save(folder / "snapshot.safetensors")
-    with pytest.raises(SnapshotError, match="holds no run"), opened(small, folder):
-        pass
+        run.consume()
+    assert contents(folder) == before
 
 
 def test_lost_predictions_are_named(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     whole(small, folder)
     (folder / "predictions.jsonl").unlink()
-    with pytest.raises(SnapshotError, match=r"predictions\.jsonl: 0 bytes"), opened(small, folder):
+    with pytest.raises(RecoveryError, match=r"predictions\.jsonl: 0 bytes"), opened(small, folder):
         pass
+
+
+def test_a_shadow_is_measured_and_publishes_nothing(small: Path, tmp_path: Path) -> None:
+    text = small.read_text() + '\n[[shadow]]\nname = "deep"\nkind = "online"\nn_trees = 2\n'
+    alone = whole(small, tmp_path / "alone")["predictions.jsonl"]
+    small.write_text(text)
+    with opened(small, tmp_path / "both") as run:
+        run.consume()
+        assert list(run.measures) == ["main", "deep"]
+        assert run.measures["deep"].totals.events == 600
+    assert contents(tmp_path / "both")["predictions.jsonl"] == alone
 
 
 def test_a_folder_is_held_by_one_run_at_a_time(small: Path, tmp_path: Path) -> None:

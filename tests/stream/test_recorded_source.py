@@ -6,36 +6,32 @@ import numpy as np
 import pytest
 
 from streamforest import datasets
-from streamforest.errors import SnapshotError
+from streamforest.errors import ConfigError
 from streamforest.stream.recorded import ClassSchedule, RecordedSource
 
 
-def test_polls_give_every_event_once_in_order() -> None:
+def test_rows_are_every_event_once_in_order() -> None:
     source = RecordedSource.open("digits", events=250)
-    batches = []
-    while batch := source.poll(70):
-        batches.append(batch)
-    assert [batch.first for batch in batches] == [0, 70, 140, 210]
+    rows = list(source.rows(0))
     stream = datasets.load("digits", events=250)
-    assert np.array_equal(np.concatenate([batch.x.to_numpy() for batch in batches]), stream.X)
-    assert [label for batch in batches for label in batch.y] == stream.y.tolist()
-    assert list(batches[0].x.columns) == list(stream.features)
+    assert [row.offset for row in rows] == list(range(250))
+    assert np.array_equal([list(row.event.x.values()) for row in rows], stream.X)
+    assert [row.event.y for row in rows] == stream.y.tolist()
+    assert list(rows[0].event.x) == list(stream.features)
 
 
 def test_classes_appear_over_time() -> None:
     source = RecordedSource.open("digits", None, ClassSchedule("random", first=2, every=300))
-    assert len(set(source.rows(0, 300).y)) == 2
-    assert len(set(source.rows(0, 900).y)) == 4
-    assert len(set(source.rows(0, source.total).y)) == 10
+    labels = [row.event.y for row in source.rows(0)]
+    assert [len(set(labels[:n])) for n in (300, 900, source.total)] == [2, 4, 10]
 
 
-def test_seek_goes_to_an_event_and_refuses_what_is_none() -> None:
+def test_rows_from_a_number_on_and_what_is_none() -> None:
     source = RecordedSource.open("bananas", events=100)
-    source.seek(97)
-    assert (source.poll(10).first, source.position) == (97, 100)
-    assert not source.poll(10)
-    with pytest.raises(SnapshotError, match="--fresh"):
-        source.seek(101)
+    assert [row.offset for row in source.rows(97)] == [97, 98, 99]
+    assert not list(source.rows(100))
+    with pytest.raises(ConfigError, match="event 101 lies outside the 100 events"):
+        next(source.rows(101))
 
 
 def test_descriptions_are_equal_for_the_same_events_only() -> None:

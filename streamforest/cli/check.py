@@ -1,0 +1,48 @@
+"""`streamforest check` and `streamforest schema`: what a pipeline file says, what an event is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from streamforest.runtime.config import load_pipeline
+from streamforest.stream.events import json_schema
+
+
+@click.command()
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="As in run.")
+def check(pipeline: Path, settings: tuple[str, ...]) -> None:
+    """Check PIPELINE as a whole, every mistake at once, without starting anything."""
+    loaded = load_pipeline(pipeline, os.environ, settings)
+    config = loaded.config
+    models = ", ".join(f"{m.name} ({m.factory or m.kind})" for m in config.models)
+    rows = [("pipeline", config.name), ("models", models), ("folder", str(config.run.folder))]
+    if config.kafka is not None:
+        rows += [
+            ("events", f"{config.topics.events} at {config.kafka.servers}"),
+            ("delivery", _delivery(config.kafka.delivery)),
+            ("time", "the records' own timestamps (CreateTime unless the topic says otherwise)"),
+        ]
+    elif loaded.source is not None:
+        rows.append(("events", f"{loaded.source.total:,} of {loaded.source.topic}"))
+    for label, text in rows:
+        click.echo(f"{label:<9} {text}")
+
+
+def _delivery(kind: str) -> str:
+    if kind == "exactly-once":
+        return "exactly-once: predictions, dead letters, journal and offsets in one transaction"
+    return (
+        "at-least-once: after a crash some predictions may be published twice; the model itself is "
+        "still exact"
+    )
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of an event."""
+    click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,63 @@
+"""`streamforest dlq`: look at dead letters, and send them back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from streamforest.errors import ConfigError
+from streamforest.observe.logs import printable
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.tables import Config
+from streamforest.stream.dlq import letters, send_back
+
+
+@click.group()
+def dlq() -> None:
+    """Events that could not be taken: list them, send them back after a fix."""
+
+
+def _config(pipeline: Path) -> tuple[str, Config]:
+    config = load_pipeline(pipeline, os.environ).config
+    if config.kafka is None:
+        raise ConfigError(
+            f"{pipeline}: has no [kafka]; the dead letters of a file run are in "
+            f"{config.run.folder / 'dead_letters.jsonl'}"
+        )
+    return config.kafka.servers, config
+
+
+@dlq.command("list")
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
+    """Show the dead letters of PIPELINE: where each came from and why it was refused."""
+    servers, config = _config(pipeline)
+    reasons: Counter[str] = Counter()
+    for letter in letters(servers, config.topics.dead_letters, limit):
+        reasons[letter.reason] += 1
+        size = letter.truncated or len(letter.value or b"")
+        if as_json:
+            told = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
+            told |= {"reason": letter.reason, "message": letter.message, "bytes": size}
+            click.echo(json.dumps(told))
+        else:
+            place = f"{letter.topic}-{letter.partition}@{letter.offset}"
+            click.echo(f"{place}  {letter.reason}  {size} B  {printable(letter.message, 200)}")
+    if not as_json:
+        click.echo(", ".join(f"{reason} {n}" for reason, n in reasons.most_common()) or "none")
+
+
+@dlq.command("replay")
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--reason", default=None, help="Only letters with this reason.")
+def replay_letters(pipeline: Path, reason: str | None) -> None:
+    """Send the dead letters of PIPELINE back to their topic, each once, in one transaction."""
+    servers, config = _config(pipeline)
+    sent, left = send_back(servers, config.topics, reason)
+    click.echo(f"{sent} sent back, {left} left out")
