@@ -48,6 +48,8 @@ class Limits:
     min_class_events: int = 1
     max_waiting: int = 10_000
     numbers_only: bool = False
+    max_bytes: int = 1 << 20
+    """Of a message; whoever decodes it holds to that."""
 
 
 @dataclass(frozen=True)

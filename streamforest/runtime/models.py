@@ -182,7 +182,9 @@ def take_run_time(model: Any, configured: Any) -> None:
         setattr(forest_of(model), name, getattr(forest_of(configured), name))
 
 
-def limits_of(models: Sequence[Any], min_class_events: int, max_waiting: int) -> Limits:
+def limits_of(
+    models: Sequence[Any], min_class_events: int, max_waiting: int, max_bytes: int
+) -> Limits:
     """Bounds within which no model refuses an event: the tightest of all of them."""
     forests = [forest_of(model) for model in models]
     return Limits(
@@ -192,5 +194,6 @@ def limits_of(models: Sequence[Any], min_class_events: int, max_waiting: int) ->
         nonfinite="error" if any(f.nonfinite == "error" for f in forests) else "missing",
         min_class_events=min_class_events,
         max_waiting=max_waiting,
+        max_bytes=max_bytes,
         numbers_only=any(isinstance(model, RiverModel) for model in models),
     )

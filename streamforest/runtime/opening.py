@@ -45,7 +45,12 @@ def opened(
         run = Run(
             log,
             pipeline.models,
-            limits_of(list(pipeline.models.values()), config.min_class_events, config.max_waiting),
+            limits_of(
+                list(pipeline.models.values()),
+                config.min_class_events,
+                config.max_waiting,
+                config.max_event_bytes,
+            ),
             snapshots,
             _settings(pipeline, drain),
             _described(pipeline),
@@ -105,7 +110,4 @@ def _described(pipeline: Pipeline) -> dict[str, object]:
     if config.kafka is not None:
         return {"topic": config.topics.events, "format": config.events_format}
     assert pipeline.source is not None
-    return {
-        **pipeline.source.describe(),
-        "min_class_events": config.min_class_events,
-    }
+    return pipeline.source.describe()

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from streamforest.errors import RecoveryError, SnapshotError
+from streamforest.errors import ConfigError, RecoveryError, SnapshotError
 from streamforest.runtime.journal import Entry, Standing, read_entries
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
 from streamforest.runtime.state import RunState
@@ -51,6 +51,12 @@ def rebuild(
                 raise RecoveryError(
                     f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
                     f"but event {state.events} is due; {_remedy(snapshots)}"
+                )
+            if entry.events > entry.first and entry.rules != state.gate.limits.rules():
+                raise ConfigError(
+                    f"events since the last usable snapshot were judged by {entry.rules}, now it is "
+                    f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
+                    "cleanly, then change them"
                 )
             for topic, number, at in entry.added:
                 state.positions[topic, number] = at

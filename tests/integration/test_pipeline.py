@@ -1,0 +1,288 @@
+"""A pipeline on a real broker, in this process: what comes out, what is refused, what is survived."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from integration.feed import events, send
+from integration.oracle import committed, judge, read_all, read_output
+from kafka import KafkaProducer
+
+from streamforest import ConsistentForestClassifier
+from streamforest.cli import root
+from streamforest.errors import BrokerError, ConfigError, RecoveryError
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.loop import Run
+from streamforest.runtime.opening import opened
+from streamforest.stream.broker import Broker
+from streamforest.stream.kafka_topics import admin
+
+PIPELINE = """
+[pipeline]
+name = "{name}"
+[kafka]
+servers = "{servers}"
+session_ms = 6000
+partitions = 2
+[model]
+n_trees = 3
+[run]
+batch = 100
+commit_ms = 100
+folder = "{folder}"
+[metrics]
+port = 0
+"""
+Opening = Callable[..., AbstractContextManager[Run]]
+
+
+class Case:
+    """A pipeline with a name of its own."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self.servers = broker.servers
+        self.name = f"case-{uuid.uuid4().hex[:8]}"
+        self.events = f"{self.name}.events"
+        self.folder = folder / "run"
+        self.path = folder / "p.toml"
+        text = PIPELINE.format(name=self.name, servers=self.servers, folder=self.folder)
+        self.path.write_text(text, encoding="utf-8")
+
+    def open(self, *flags: str, create: bool = True) -> AbstractContextManager[Run]:
+        pipeline = load_pipeline(self.path, {}, flags)
+        return opened(pipeline, drain=True, create_topics=create)
+
+    def drain(self, *flags: str) -> None:
+        with self.open(*flags) as run:
+            assert run.consume() == "finished"
+
+
+@pytest.fixture
+def case(kafka_broker: Broker, tmp_path: Path) -> Case:
+    return Case(kafka_broker, tmp_path)
+
+
+def test_predictions_carry_key_headers_and_coordinates(case: Case) -> None:
+    case.drain()
+    producer = KafkaProducer(bootstrap_servers=case.servers)
+    trace = [("traceparent", b"00-abc-def-01")]
+    for i in range(3):
+        value = json.dumps({"id": f"e{i}", "x": [float(i), 1.0], "y": "ab"[i % 2]}).encode()
+        producer.send(case.events, value, key=b"k", headers=trace, partition=1)
+    producer.close()
+    case.drain()
+    (records,) = (r for r in read_all(case.servers, f"{case.name}.predictions").values() if r)
+    assert [r.key for r in records] == [b"k"] * 3
+    assert all(("traceparent", b"00-abc-def-01") in r.headers for r in records)
+    told = [json.loads(r.value) for r in records]
+    assert [t["id"] for t in told] == ["e0", "e1", "e2"]
+    assert told[0]["label"] is None
+    assert [t.get("new", False) for t in told] == [True, True, False]
+    assert [(t["partition"], t["offset"], t["event"], t["learned"]) for t in told] == [
+        (1, i, i, i) for i in range(3)
+    ]
+    assert told[2]["top"][0] == [told[2]["label"], told[2]["probability"]]
+
+
+def test_a_clean_stop_leaves_nothing_to_replay(case: Case) -> None:
+    case.drain()
+    send(case.servers, case.events, events(700), 2)
+    with case.open() as run:
+        assert run.consume(max_events=300) == "limit"
+        reached = run.events
+    standing = committed(case.servers, case.name, case.events)[0][1]
+    assert (standing["events"], standing["snapshot"]) == (reached, f"s-{reached:012d}")
+    case.drain()
+    judge(
+        case.servers,
+        case.name,
+        case.events,
+        ConsistentForestClassifier(n_trees=3, seed=0),
+        case.folder,
+    )
+
+
+def test_packed_predictions_are_the_same(case: Case) -> None:
+    case.drain()
+    send(case.servers, case.events, events(600), 2)
+    case.drain("predictions.pack=true")
+    model = ConsistentForestClassifier(n_trees=3, seed=0)
+    verdict = judge(case.servers, case.name, case.events, model, case.folder)
+    records = sum(len(r) for r in read_all(case.servers, f"{case.name}.predictions").values())
+    assert records < 30 < verdict.predictions
+
+
+def test_at_least_once_loses_nothing(case: Case) -> None:
+    case.drain("kafka.delivery=at-least-once")
+    send(case.servers, case.events, events(500), 2)
+    with case.open("kafka.delivery=at-least-once") as run:
+        run.consume(max_events=200)
+    case.drain("kafka.delivery=at-least-once")
+    output = read_output(case.servers, case.name)
+    assert len(output.predictions) + len(output.dead) == 500
+
+
+def test_partitions_may_grow_while_it_runs(case: Case) -> None:
+    case.drain()
+    send(case.servers, case.events, events(200), 2)
+    pipeline = load_pipeline(case.path, {}, ())
+    with opened(pipeline, create_topics=True) as run:
+        object.__setattr__(run.log.settings, "metadata_ms", 500)  # type: ignore[attr-defined]
+
+        def grow(run: Run) -> None:
+            if run.events >= 200 and len(run.state.positions) == 2 and not grown:
+                grown.append(True)
+                client = admin(case.servers)
+                client.create_partitions({case.events: 3})
+                client.close()
+                run.log._consumer._cluster.request_update()  # type: ignore[attr-defined]
+                send(case.servers, case.events, events(60, seed=9), 3)
+
+        grown: list[bool] = []
+        assert run.consume(max_events=260, watch=grow) == "limit"
+        assert len(run.state.positions) == 3
+    judge(
+        case.servers,
+        case.name,
+        case.events,
+        ConsistentForestClassifier(n_trees=3, seed=0),
+        case.folder,
+    )
+
+
+def test_dead_letters_are_listed_and_sent_back_once(case: Case) -> None:
+    case.drain("model.max_features=50")
+    good = json.dumps({"x": {"a": 1.0}, "y": "b" * 10}).encode()
+    wide = json.dumps({"x": {f"f{i}": 1.0 for i in range(90)}, "y": "b" * 10}).encode()
+    send(case.servers, case.events, [good, b"{bad", wide], 2)
+    case.drain("model.max_features=50")
+    runner = CliRunner()
+    listed = runner.invoke(root, ["dlq", "list", str(case.path)])
+    assert listed.exit_code == 0, listed.output
+    assert "capacity 1" in listed.output
+    assert "undecodable 1" in listed.output
+    again = runner.invoke(root, ["dlq", "replay", str(case.path), "--reason", "capacity"])
+    assert again.output == "1 sent back, 1 left out\n", again.output
+    again = runner.invoke(root, ["dlq", "replay", str(case.path)])
+    assert again.output == "0 sent back, 0 left out\n"
+    case.drain("model.max_features=50")
+    assert len(read_output(case.servers, case.name).dead) == 3  # not mended: refused again
+
+
+def test_messagepack_with_raw_vectors(case: Case) -> None:
+    case.drain("events.format=msgpack")
+    draw = np.random.default_rng(0)
+    sent = []
+    for i in range(300):
+        vector = draw.normal(i % 3, 1, 768).astype("<f4")
+        x: Any = vector.tobytes() if i % 2 else vector.tolist()
+        sent.append(msgspec.msgpack.encode({"x": x, "y": i % 3}))
+    send(case.servers, case.events, [*sent, b"\xc1", msgspec.msgpack.encode({"x": b"123"})], 1)
+    case.drain("events.format=msgpack")
+    output = read_output(case.servers, case.name)
+    assert (len(output.predictions), len(output.dead)) == (300, 2)
+
+
+def test_rules_may_change_only_where_nothing_is_left_to_replay(case: Case) -> None:
+    case.drain()
+    send(case.servers, case.events, events(300), 2)
+    case.drain("limits.min_class_events=3")  # after a clean stop: from here on
+    (case.folder / "snapshots" / "s-000000000300.safetensors").unlink()
+    with pytest.raises(ConfigError, match="min_class_events"), case.open():
+        pass
+
+
+def test_what_is_missing_is_named(case: Case) -> None:
+    with pytest.raises(BrokerError, match=r"has no topic .*--create-topics"):
+        case.open(create=False).__enter__()
+    case.drain()
+    send(case.servers, case.events, events(100), 2)
+    case.drain()
+    for path in (case.folder / "snapshots").glob("s-*"):
+        path.unlink()
+    with pytest.raises(RecoveryError, match="put the missing file back"), case.open():
+        pass
+
+
+def fuzz(draw: random.Random, i: int) -> bytes:
+    """One hostile message."""
+    kind = draw.randrange(12)
+    x: Any = {f"n{draw.randrange(10**9)}": draw.random() for _ in range(3)}
+    if kind == 0:
+        return draw.randbytes(draw.randrange(0, 200))
+    if kind == 1:
+        return b'{"x":' * draw.randrange(1, 5_000)
+    if kind == 2:
+        return json.dumps({"x": draw.choice([1, "a", None, [[1]], {"a": []}]), "y": 1}).encode()
+    if kind == 3:
+        return b'{"x":{"a":1e%d},"y":"big"}' % draw.randrange(0, 2_000)
+    if kind == 4:
+        return b'{"x":{"a":%s},"y":%s}' % (b"9" * draw.randrange(1, 400), b"8" * 30)
+    if kind == 5:
+        return json.dumps({"x": {"a": 1.0}, "y": f"label {i}"}).encode()
+    if kind == 6:
+        return json.dumps({"x": x, "y": "new names", "id": "same"}).encode()
+    if kind == 7:
+        return json.dumps({"x": {"a": "text", "b": draw.random()}, "y": True}).encode()
+    if kind == 8:
+        return json.dumps({"x": [draw.random()] * draw.randrange(0, 40), "y": 1}).encode()
+    if kind == 9:
+        return json.dumps({"x": {"k" * draw.randrange(1, 600): 1}, "y": "l" * 500}).encode()
+    if kind == 10:
+        return b'{"x":{"a":NaN},"y":"\\ud800"}'
+    return json.dumps({"x": {"a": draw.gauss(0, 1), "b": 2.0}, "y": draw.choice("pq")}).encode()
+
+
+def check_fuzz(case: Case, n: int, huge: int) -> None:
+    flags = ("model.max_classes=50", "model.max_features=100", "limits.min_class_events=2")
+    case.drain(*flags)
+    client = admin(case.servers)
+    from kafka.admin import ConfigResource
+
+    client.alter_configs([ConfigResource("topic", case.events, {"max.message.bytes": "20000000"})])
+    client.close()
+    draw = random.Random(5)
+    sent = send(case.servers, case.events, (fuzz(draw, i) for i in range(n)), 2)
+    producer = KafkaProducer(bootstrap_servers=case.servers, max_request_size=20 << 20)
+    for _ in range(huge):
+        producer.send(case.events, b"z" * 10_000_000, partition=0)
+        sent += 1
+    producer.close()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with case.open(*flags) as run:
+        assert run.consume() == "finished"
+        assert run.events == sent
+        assert len(run.state.gate.labels) <= 50
+        assert len(run.state.gate.features) <= 100
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    output = read_output(case.servers, case.name)
+    assert len(output.predictions) + len(output.dead) == sent
+    assert not output.predictions.keys() & output.dead.keys()
+    reasons = {letter["__streamforest.errors.reason"] for letter in output.dead.values()}
+    print(
+        f"\n{sent:,} messages: {len(output.predictions):,} predicted, {len(output.dead):,} dead, "
+        f"{grown / 1024:.0f} MB grown, reasons {sorted(reasons)}"
+    )
+    assert {b"undecodable", b"invalid", b"too_large", b"capacity"} <= reasons
+    assert grown < 400 * 1024
+
+
+def test_fuzzed_messages_stop_nothing(case: Case) -> None:
+    check_fuzz(case, 3_000, huge=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_20000_fuzzed_messages_stop_nothing(case: Case) -> None:
+    check_fuzz(case, 20_000, huge=20)
