@@ -51,6 +51,13 @@ class Limits:
     max_bytes: int = 1 << 20
     """Of a message; whoever decodes it holds to that."""
 
+    def rules(self) -> str:
+        """What decides about an event beside the models' own parameters, in a few words."""
+        return (
+            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} "
+            f"max_bytes={self.max_bytes}"
+        )
+
 
 @dataclass(frozen=True)
 class Rows:

@@ -73,7 +73,8 @@ class Committer:
         5. Once a commit that names a newer snapshot has been *read back*, older ones go.
         """
         number, named = self.next_number, self._newest()
-        entry = Entry(number, pending.first, state.events, pending.slices, pending.added)
+        rules = state.gate.limits.rules()
+        entry = Entry(number, pending.first, state.events, pending.slices, pending.added, rules)
         standing = Standing(number, -1, state.events, named.name, named.hash, named.since)
 
         def metadata(journal: int) -> str:

@@ -21,7 +21,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A slice is (topic, partition, from, to), half open. `first` is the number of the first event in it,
     `events` that of the first one after it. `added` lists partitions met for the first time, with the
-    offset at which each begins.
+    offset at which each begins; `rules` by what the events were judged beside the models' parameters.
     """
 
     commit: int
@@ -29,6 +29,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     events: int
     slices: list[tuple[str, int, int, int]] = []
     added: list[tuple[str, int, int]] = []
+    rules: str = ""
     v: int = 1
 
 

@@ -91,6 +91,9 @@ def run_plan(
     feed = events(plan.events, seed=plan.seed, strings=strings)
     share = plan.events // len(lives)
     draw = random.Random(plan.seed)
+    with Consumer(path, folder=folder) as first:  # compiles the kernels, if nobody has yet
+        first.until_ready(timeout=400)
+        assert first.stop() == 0
     for way in lives:
         chunk = itertools.islice(feed, share)
         tally.sent += send(broker.servers, topic, chunk, plan.partitions, tally.sent)

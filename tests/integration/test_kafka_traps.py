@@ -182,7 +182,7 @@ def test_rejoining_gives_the_partitions_back(kafka_broker: Broker, kafka_topic: 
 
 
 def test_a_call_without_an_answer_has_an_end() -> None:
-    with pytest.raises(CommitInDoubt, match="had no answer in 0.05 s"):
+    with pytest.raises(CommitInDoubt, match=r"had no answer in 0\.05 s"):
         within(0.05, threading.Event().wait)
     assert within(5.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
