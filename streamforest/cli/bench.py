@@ -19,6 +19,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.bench_denil:denil",
         "The figures of Denil et al. 2013: forest and trees, USPS, body parts, the fringe.",
     ),
+    "pipeline": (
+        "streamforest.cli.bench_pipeline:pipeline",
+        "The pipeline on a real broker beside the sum of its parts; what a snapshot holds up.",
+    ),
 }
 """Name -> ("module:attribute", one-line help)."""
 
