@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from kafka.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     IllegalGenerationError,
+    IllegalStateError,
     InvalidProducerEpochError,
     KafkaError,
     NoOffsetForPartitionError,
@@ -96,10 +97,10 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._owner = owner
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        self._owner.membership = None
+        self._owner.note_loss()
 
     def on_partitions_lost(self, lost: Any) -> None:  # the default would call `revoked`
-        self._owner.membership = None
+        self._owner.note_loss()
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._owner.note_assignment(list(assigned))
@@ -154,17 +155,25 @@ class KafkaLog:
             self._consumer.pause(*assigned)
             self.membership = captured(self._consumer.group_metadata())
 
+    def note_loss(self) -> None:
+        """Called inside a poll: nothing is ours until partitions are assigned again."""
+        self._attached = False
+        self.membership, self._assigned = None, []
+
     def attach(self) -> Committed:
         """Join the group, wait for the partitions, fence any predecessor, read the last commit."""
         while True:
             try:
                 self._join()
                 self._await_partitions()
+                membership = self.membership
                 self._producer.replace()
                 found = self._read_commit()
             except KafkaError as error:
                 self._wait_out("attach", error)
                 continue
+            if membership is None or self.membership is not membership:
+                continue  # given out anew in the meantime
             self._attached = self._owned = True
             self._failures = 0
             self._progress.clear()
@@ -246,10 +255,22 @@ class KafkaLog:
     # ---- reading
 
     def seek(self, positions: Mapping[Partition, int]) -> None:
-        """Go on from here, with everything resumed."""
-        for partition, offset in positions.items():
-            self._consumer.seek(TopicPartition(*partition), offset)
-        self._consumer.resume(*self._assigned)
+        """Go on from here, with everything resumed; nothing if it was all taken away meanwhile."""
+        if not self._attached:
+            return
+        with self._while_ours():
+            for partition, offset in positions.items():
+                self._consumer.seek(TopicPartition(*partition), offset)
+            self._consumer.resume(*self._assigned)
+
+    @contextmanager
+    def _while_ours(self) -> Iterator[None]:
+        """Calls that fail only because the assignment has changed under them."""
+        try:
+            yield
+        except (AssertionError, KeyError, IllegalStateError) as error:
+            log.info("the assignment has changed: %r", error)
+            self._attached = False
 
     def poll(self, most: int, timeout: float) -> list[Stretch]:
         """The next records; Reassigned if partitions were given out anew in the meantime."""
@@ -267,10 +288,12 @@ class KafkaLog:
         except KafkaError as error:
             self._wait_out("poll", error)
             polled = {}
+        except (KeyError, AssertionError) as error:
+            log.info("the assignment has changed: %r", error)
+            raise Reassigned("the partitions were given out anew") from error
         assert self._watch is not None
         self._watch.look()
-        if not self._attached or self.membership is None:
-            self._attached = False
+        if not self._attached:
             raise Reassigned("the partitions were given out anew")
         self._look_for_stalls(polled)
         return [
@@ -282,7 +305,7 @@ class KafkaLog:
     def _look_for_stalls(self, polled: Mapping[Any, Any]) -> None:
         """Begin anew with a partition that has records but has brought none for a long time."""
         now = time.monotonic()
-        for tp in self._assigned:
+        for tp in self._consumer.assignment() & set(self._assigned):
             position, since = self._progress.get(tp, (-1, now))
             if tp in polled:
                 self._progress[tp] = (polled[tp][-1].offset + 1, now)
@@ -299,20 +322,23 @@ class KafkaLog:
 
     def idle(self) -> None:
         """Keep the membership alive without reading on."""
-        if self._consumer is None or not self._assigned:
+        if not self._attached:
             return
-        self._consumer.pause(*self._assigned)
+        with self._while_ours():
+            self._consumer.pause(*self._assigned)
         try:
             self._quiet_poll(0)
         except KafkaError as error:
             log.info("a poll failed: %s", error)
         if self._attached:
-            self._consumer.resume(*self._assigned)
+            with self._while_ours():
+                self._consumer.resume(*self._assigned)
 
     def lag(self) -> dict[Partition, int]:
         """Records known to the broker at the last fetch and not yet polled."""
         found = {}
-        for tp in self._assigned if self._attached else ():
+        owned = self._consumer.assignment() if self._attached else ()
+        for tp in sorted(owned):
             end = self._consumer.highwater(tp)
             if end is not None:
                 at = self._progress.get(tp, (-1, 0.0))[0]
@@ -321,10 +347,12 @@ class KafkaLog:
 
     def at_end(self) -> bool:
         """Whether every partition has been read to where it ends now."""
+        if not self._attached:
+            return False
         try:
             ends = self._consumer.end_offsets(self._assigned)
             return all(self._consumer.position(tp) >= end for tp, end in ends.items())
-        except KafkaError:
+        except (KafkaError, AssertionError, KeyError):
             return False
 
     # ---- writing
@@ -367,7 +395,7 @@ class KafkaLog:
             failpoint("after-commit")
         except _NOT_OURS as error:
             # whoever owns the partitions now has fenced us; to fence them back would be wrong
-            self.membership, self._assigned = None, []
+            self.note_loss()
             self._consumer._coordinator.request_rejoin()
             raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
         except KafkaError as error:

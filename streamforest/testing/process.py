@@ -95,6 +95,13 @@ class Consumer:
         """Wait until it owns its partitions and has recovered."""
         self.until(lambda c: any(m.startswith("ready at event") for m in c.messages()), timeout)
 
+    def wait_or_tell(self, timeout: float = 120.0) -> int:
+        """Its exit code; AssertionError with its log if it does not end."""
+        try:
+            return self.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still alive after {timeout} s:\n{self.log()[-3000:]}") from None
+
     def wait(self, timeout: float = 120.0) -> int:
         """Its exit code; negative is the signal that ended it."""
         assert self._process is not None, "not started"

@@ -18,7 +18,7 @@ PIPELINE = """
 name = "{name}"
 [kafka]
 servers = "{servers}"
-session_ms = 1000
+session_ms = 2000
 delivery = "{delivery}"
 {model}
 [run]
@@ -124,5 +124,5 @@ def _live(broker: Broker, path: Path, folder: Path, way: str, draw: random.Rando
     else:
         passes = draw.randrange(1, 3)
         with Consumer(path, folder=folder, failpoint=way, passes=passes) as consumer:
-            code = consumer.wait(90)
+            code = consumer.wait_or_tell(90)
             assert code == -9, f"{way}: ended with {code}\n{consumer.log()[-3000:]}"
