@@ -162,7 +162,7 @@ def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
             begun = time.perf_counter()
             while run.events < n:
                 run._step(n)
-                if run._commit_due():
+                if run.clocks.commit_due(run.events, run.pending):
                     run._commit()
             run._commit()
             spent = time.perf_counter() - begun

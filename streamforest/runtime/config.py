@@ -56,7 +56,7 @@ def load_pipeline(
     kafka = _kafka(check, str(name))
     table, source = _source(check, events["max_bytes"], needed=kafka is None)
     topics = Topics.of(str(name), **check.read("topics", tables.TOPICS))
-    described, models = _models(check)
+    described, models = _models(check, path.parent)
     limits = check.read("limits", tables.LIMITS)
     predictions = check.read("predictions", tables.PREDICTIONS)
     letters = check.read("dead_letters", tables.DEAD_LETTERS)
@@ -133,7 +133,7 @@ def _source(
         return table, None
 
 
-def _models(check: Checker) -> tuple[list[ModelTable], dict[str, Model]]:
+def _models(check: Checker, beside: Path) -> tuple[list[ModelTable], dict[str, Model]]:
     """`[model]`, which publishes, and every `[[shadow]]`, which is only measured."""
     described: list[ModelTable] = []
     models: dict[str, Model] = {}
@@ -150,7 +150,7 @@ def _models(check: Checker) -> tuple[list[ModelTable], dict[str, Model]]:
             continue
         named.append((f"shadow.{number}", name, raw))
     for where, name, parameters in named:
-        table, model = _model(check, where, name, parameters)
+        table, model = _model(check, where, name, parameters, beside)
         described.append(table)
         if model is not None:
             if name in models:
@@ -160,7 +160,7 @@ def _models(check: Checker) -> tuple[list[ModelTable], dict[str, Model]]:
 
 
 def _model(
-    check: Checker, where: str, name: str, parameters: dict[str, Any]
+    check: Checker, where: str, name: str, parameters: dict[str, Any], beside: Path
 ) -> tuple[ModelTable, Model | None]:
     factory = parameters.pop("factory", None)
     if factory is not None:
@@ -169,7 +169,7 @@ def _model(
             check.problem(f"{where}.factory", factory, "a factory takes no further keys")
             return table, None
         try:
-            return table, from_factory(str(factory))
+            return table, from_factory(str(factory), beside)
         except ConfigError as error:
             check.problems.append(f"{where}.{error}")
             return table, None

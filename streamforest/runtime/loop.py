@@ -15,18 +15,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamforest.errors import (
-    CapacityError,
     ConfigError,
-    EventError,
     InputError,
-    LabelError,
     RecoveryError,
     SnapshotError,
     StreamForestError,
@@ -34,13 +29,16 @@ from streamforest.errors import (
 from streamforest.forests.admission import Limits, Rows
 from streamforest.forests.batch import LEARN
 from streamforest.observe.measures import ModelMeasures
+from streamforest.runtime.answers import answers, reason_of, top_classes
+from streamforest.runtime.clocks import Clocks, Settings
 from streamforest.runtime.commit import Committer, Pending, Superseded
-from streamforest.runtime.journal import MAX_SLICES, add_slice, read_standing
+from streamforest.runtime.journal import add_slice, read_standing
 from streamforest.runtime.models import Model
 from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
 from streamforest.runtime.river import RiverModel
 from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.runtime.state import RunState
+from streamforest.runtime.telemetry import Silent, Telemetry
 from streamforest.stream.dead_letters import dead_letter, passed_on
 from streamforest.stream.failpoints import during, failpoint
 from streamforest.stream.predictions import Prediction, encode
@@ -57,96 +55,6 @@ from streamforest.stream.records import (
 log = logging.getLogger(__name__)
 
 Ending = Literal["finished", "limit", "stopped"]
-_IDLE_POLL = 0.5  # seconds a poll may wait when nothing is pending
-_PENDING_BYTES = 64 << 20  # a commit comes early rather than hold more
-
-
-@dataclass(frozen=True)
-class Settings:
-    """`[run]`, `[predictions]` and `[dead_letters]`, as the loop needs them."""
-
-    batch: int = 500
-    commit_seconds: float | None = 0.5
-    commit_events: int = 10_000
-    snapshot_seconds: float | None = 60.0
-    snapshot_events: int | None = None
-    bad_events: Literal["dead-letter", "skip", "stop"] = "dead-letter"
-    top: int = 3
-    pack: bool = False
-    drain: bool = False
-    """End when everything there was has been read, instead of waiting for more."""
-
-
-class Telemetry(Protocol):
-    """What the loop tells about itself while it runs."""
-
-    def advanced(
-        self, name: str, model: Model, truth: list[Any], guesses: list[Any], seconds: float
-    ) -> None:
-        """A model went through a batch."""
-
-    def outcome(self, outcome: str, count: int) -> None:
-        """So many events ended this way."""
-
-    def dead(self, reason: str) -> None:
-        """An event was refused."""
-
-    def committed(self, run: Run, seconds: float, oldest_ms: int | None) -> None:
-        """A commit took this long; its oldest record is of that time."""
-
-    def snapshot(self, run: Run, stall: float) -> None:
-        """A snapshot was begun and held the stream up for this long."""
-
-    def ready(self, reason: str | None) -> None:
-        """Whether the run is at work; if not, why."""
-
-
-class Silent:
-    """Telemetry for nobody."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args, **kwargs: None
-
-
-def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> tuple[list[Any], list[float]]:
-    """Most probable class of each row and its probability; None where no class was known.
-
-    >>> answers(np.array([[0.0, 0.0], [0.25, 0.75]]), ["cat", "dog"])
-    ([None, 'dog'], [0.0, 0.75])
-    """
-    if not classes:
-        return [None] * len(posteriors), [0.0] * len(posteriors)
-    top = posteriors.argmax(axis=1)  # ties: the class seen first
-    best = np.take_along_axis(posteriors, top[:, None], axis=1)[:, 0].tolist()
-    labels = [classes[k] if p > 0 else None for k, p in zip(top.tolist(), best)]
-    return labels, best
-
-
-def top_classes(
-    posteriors: NDArray[np.float64], classes: list[Any], most: int
-) -> list[list[tuple[Any, float]]]:
-    """The `most` likeliest classes of each row with their probabilities, those of 0 left out.
-
-    >>> top_classes(np.array([[0.2, 0.8, 0.0]]), ["a", "b", "c"], 3)
-    [[('b', 0.8), ('a', 0.2)]]
-    """
-    if not classes:
-        return [[] for _ in posteriors]
-    order = np.argsort(-posteriors, axis=1, kind="stable")[:, :most]
-    values = np.take_along_axis(posteriors, order, axis=1).tolist()
-    return [
-        [(classes[k], p) for k, p in zip(row, probabilities) if p > 0]
-        for row, probabilities in zip(order.tolist(), values)
-    ]
-
-
-def reason_of(error: InputError) -> str:
-    """One short word for why an event was refused."""
-    if isinstance(error, EventError):
-        return error.reason
-    if isinstance(error, CapacityError):
-        return "capacity"
-    return "label" if isinstance(error, LabelError) else "feature"
 
 
 class Run:
@@ -177,7 +85,7 @@ class Run:
         self.pending = Pending()
         self.ended = False
         self._configured = models
-        self._last_commit = self._last_snapshot = time.monotonic()
+        self.clocks = Clocks(settings)
 
     @property
     def events(self) -> int:
@@ -222,7 +130,7 @@ class Run:
         while not (self.ended or stop() or (limit is not None and self.events >= limit)):
             begun = time.perf_counter()
             read = self._step(limit)
-            if self._commit_due():
+            if self.clocks.commit_due(self.events, self.pending):
                 self._commit()
             if self._snapshot_due():
                 self._snapshot()
@@ -236,7 +144,7 @@ class Run:
     def _step(self, limit: int | None) -> int:
         """One poll, all the way to pending predictions; how many records it brought."""
         try:
-            stretches = self.log.poll(self._most(limit), self._patience())
+            stretches = self.log.poll(*self.clocks.ask(self.events, self.pending, limit))
         except Reassigned as error:
             log.info("%s", error)
             self.recover()
@@ -249,20 +157,6 @@ class Run:
         read = sum(len(stretch.records) for stretch in stretches)
         self.state.pace.events += read
         return read
-
-    def _most(self, limit: int | None) -> int:
-        """Records to ask for: never beyond where a commit or a snapshot by number is due."""
-        settings = self.settings
-        most = min(settings.batch, self.pending.first + settings.commit_events - self.events)
-        if settings.snapshot_events is not None:
-            most = min(most, settings.snapshot_events - self.events % settings.snapshot_events)
-        return max(1, most if limit is None else min(most, limit - self.events))
-
-    def _patience(self) -> float:
-        if self.settings.commit_seconds is None or self.events == self.pending.first:
-            return _IDLE_POLL
-        due = self._last_commit + self.settings.commit_seconds
-        return min(_IDLE_POLL, max(0.0, due - time.monotonic()))
 
     def _advance(self, state: RunState, stretches: list[Stretch], publish: bool) -> None:
         """Records to pending predictions and dead letters. Recovery does it too, publishing nothing.
@@ -366,20 +260,6 @@ class Run:
 
     # ---- commits and snapshots
 
-    def _commit_due(self) -> bool:
-        pending, settings = self.pending, self.settings
-        waiting = self.events - pending.first
-        if not waiting:
-            return bool(pending.added)
-        if waiting >= settings.commit_events or len(pending.slices) >= MAX_SLICES:
-            return True
-        if pending.size >= _PENDING_BYTES:
-            return True
-        if settings.snapshot_events and self.events % settings.snapshot_events == 0:
-            return True
-        late = time.monotonic() - self._last_commit
-        return settings.commit_seconds is not None and late >= settings.commit_seconds
-
     def _commit(self) -> None:
         begun = time.perf_counter()
         try:
@@ -389,21 +269,17 @@ class Run:
             self._take_up(error.found)
             return
         oldest, self.pending = self.pending.oldest_ms, Pending(self.events)
-        self._last_commit = time.monotonic()
+        self.clocks.committed()
         self.telemetry.committed(self, time.perf_counter() - begun, oldest)
 
     def _snapshot_due(self) -> bool:
         """Only right after a commit: a snapshot is of a committed state."""
-        settings, standing = self.settings, self.commits.standing
-        if self.events != self.pending.first or standing is None or self.snapshots.busy:
-            return False
         named = self.commits.named
+        if self.events != self.pending.first or self.snapshots.busy:
+            return False
         if named is not None and named.events == self.events:
             return False
-        if settings.snapshot_events and self.events % settings.snapshot_events == 0:
-            return True
-        late = time.monotonic() - self._last_snapshot
-        return settings.snapshot_seconds is not None and late >= settings.snapshot_seconds
+        return self.clocks.snapshot_due(self.events)
 
     def _snapshot(self) -> None:
         """Copy the state and let it be written; the stream waits for the copy only."""
@@ -413,7 +289,7 @@ class Run:
         self.snapshots.begin(
             state.models, state.plain(self.source), state.events, since, state.passing()
         )
-        self._last_snapshot = time.monotonic()
+        self.clocks.snapshotted()
         self.telemetry.snapshot(self, time.perf_counter() - begun)
 
     def _snapshot_now(self) -> None:

@@ -6,11 +6,11 @@ The estimator itself is the judge of its parameters: it is built, and what it re
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -118,17 +118,17 @@ def _attempt(
         return None, str(error)
 
 
-def from_factory(spec: str) -> Model:
+def from_factory(spec: str, beside: Path) -> Model:
     """The model that `module:function` makes; ConfigError says what is wrong with it.
 
-    The module is looked for as Python does, and beside the pipeline file's working folder. It must
+    The module is looked for as Python does, and in the pipeline file's folder. It must
     give a forest of this package, or a River pipeline that ends in one and whose steps have a
     snapshot: what cannot be saved is refused before anything runs.
     """
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"factory = {spec!r}: expected module:function")
-    here = os.getcwd()
+    here = str(beside.resolve())
     if here not in sys.path:
         sys.path.append(here)
     try:

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import Literal, cast
 
 from streamforest.errors import ConfigError
+from streamforest.runtime.clocks import Settings
 from streamforest.runtime.config import Pipeline
-from streamforest.runtime.loop import Run, Settings, Telemetry
+from streamforest.runtime.loop import Run
 from streamforest.runtime.models import limits_of
 from streamforest.runtime.snapshots import SnapshotFolder
+from streamforest.runtime.telemetry import Telemetry
 from streamforest.stream.events import Format, decoder
 from streamforest.stream.files import FileLog, RunLock
 from streamforest.stream.kafka import KafkaLog, KafkaSettings

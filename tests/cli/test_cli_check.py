@@ -1,0 +1,78 @@
+"""`streamforest check` and `schema`, and the settings of a pipeline on Kafka."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamforest.cli import root
+
+PIPELINE = '[pipeline]\nname = "p"\n[kafka]\nservers = "127.0.0.1:9092"\n'
+
+
+def invoke(tmp_path: Path, text: str, *arguments: str) -> Result:
+    path = tmp_path / "p.toml"
+    path.write_text(text, encoding="utf-8")
+    return CliRunner().invoke(root, ["check", str(path), *arguments])
+
+
+def test_a_good_file_says_what_it_means(tmp_path: Path) -> None:
+    done = invoke(tmp_path, PIPELINE + '[[shadow]]\nname = "s"\nkind = "online"\n')
+    assert done.exit_code == 0, done.stderr
+    assert "main (consistent), s (online)" in done.stdout
+    assert "p.events at 127.0.0.1:9092" in done.stdout
+    assert "exactly-once: predictions" in done.stdout
+    again = invoke(tmp_path, PIPELINE, "--set", "kafka.delivery=at-least-once")
+    assert "may be published twice" in again.stdout
+
+
+def test_every_mistake_at_once(tmp_path: Path) -> None:
+    text = PIPELINE + (
+        'delivery = "twice"\nsession_ms = 1\n[topics]\nevents = "a/b"\n[metrics]\nport = -1\n'
+        '[[shadow]]\nname = "main"\n[[shadow]]\nfactory = "nowhere:f"\n[predictions]\npack = 1\n'
+        '[limits]\nmin_class_events = 0\n[dead_letters]\npolicy = "ignore"\n'
+    )
+    done = invoke(tmp_path, text)
+    assert done.exit_code == 2
+    for part in (
+        "kafka.delivery = 'twice': expected one of 'exactly-once', 'at-least-once'",
+        "kafka.session_ms = 1",
+        "topics.events = 'a/b'",
+        "metrics.port = -1",
+        "shadow.0.name = 'main': another model has that name",
+        "shadow.1.factory = 'nowhere:f': ModuleNotFoundError",
+        "predictions.pack = 1",
+        "limits.min_class_events = 0",
+        "dead_letters.policy = 'ignore'",
+    ):
+        assert part in done.stderr, part
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def f():\n    return 7\n", "a int is no model"),
+        ("def f():\n    1 / 0\n", "ZeroDivisionError"),
+        (
+            "from river import feature_extraction as fx\nfrom streamforest import *\n"
+            "def f():\n    return fx.BagOfWords() | ConsistentForestClassifier()\n",
+            "BagOfWords cannot be saved",
+        ),
+    ],
+)
+def test_a_factory_is_judged_before_anything_runs(
+    tmp_path: Path, body: str, message: str, request: pytest.FixtureRequest
+) -> None:
+    module = f"made_{abs(hash(request.node.name))}"
+    (tmp_path / f"{module}.py").write_text(body)
+    done = invoke(tmp_path, PIPELINE + f'[model]\nfactory = "{module}:f"\n')
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_the_schema_is_json() -> None:
+    done = CliRunner().invoke(root, ["schema"])
+    assert json.loads(done.stdout)["title"] == "streamforest event"

@@ -1,0 +1,34 @@
+"""A replay is a pure function of its source and options."""
+
+from __future__ import annotations
+
+import json
+
+from streamforest.stream.recorded import RecordedSource
+from streamforest.stream.replay import ReplayOptions, messages
+
+
+def test_the_same_options_give_the_same_messages() -> None:
+    source = RecordedSource.open("digits", events=200)
+    options = ReplayOptions("t", partitions=3, loops=2, bad=0.1, seed=4)
+    first, second = list(messages(source, options)), list(messages(source, options))
+    assert first == second
+    assert [m.partition for m in first] == [i % 3 for i in range(len(first))]
+    assert len(first) > 420
+    assert first != list(messages(source, ReplayOptions("t", partitions=3, loops=2, bad=0.1)))
+
+
+def test_labels_come_late_by_id() -> None:
+    source = RecordedSource.open("bananas", events=10)
+    sent = list(messages(source, ReplayOptions("t", partitions=1, label_delay=4)))
+    events = [json.loads(m.value) for m in sent if m.topic == "t"]
+    labels = [json.loads(m.value) for m in sent if m.topic == "t.labels"]
+    assert all("y" not in event for event in events)
+    assert [label["id"] for label in labels] == [event["id"] for event in events]
+    assert sent.index(next(m for m in sent if m.topic == "t.labels")) == 5
+
+
+def test_vectors() -> None:
+    source = RecordedSource.open("bananas", events=1)
+    (one,) = messages(source, ReplayOptions("t", vectors=True))
+    assert isinstance(json.loads(one.value)["x"], list)

@@ -1,0 +1,60 @@
+"""Recorded files as sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamforest.errors import ConfigError
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.opening import opened
+from streamforest.stream.tables import open_file
+
+
+def test_lines_are_messages_and_a_long_one_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_bytes(b'{"x": {"a": 1}}\n' + b"z" * 5_000 + b'\n\n{"x": [1]}')
+    source = open_file(path, None, "y", None, max_bytes=100)
+    rows = list(source.rows(0))
+    assert source.total == len(rows) == 4
+    assert [len(row.value or b"") for row in rows] == [15, 102, 0, 10]
+    assert [row.offset for row in source.rows(2)] == [2, 3]
+
+
+def test_csv_and_parquet_give_the_same_events(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.5, 2.0], "b": ["red", None], "y": [3, 4], "key": ["p", "q"]})
+    frame.to_csv(tmp_path / "e.csv", index=False)
+    frame.to_parquet(tmp_path / "e.parquet")
+    for name in ("e.csv", "e.parquet"):
+        source = open_file(tmp_path / name, None, "y", "key", 100)
+        events = [row.event for row in source.rows(0)]
+        assert [event.x for event in events] == [{"a": 1.5, "b": "red"}, {"a": 2.0, "b": None}]
+        assert [(event.y, event.id) for event in events] == [(3, "p"), (4, "q")]
+        assert source.describe()["events"] == 2
+
+
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        open_file(tmp_path / "none.csv", None, "y", None, 100)
+    (tmp_path / "e.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match="has no such column; it has a, b"):
+        open_file(tmp_path / "e.csv", None, "y", None, 100)
+    with pytest.raises(ConfigError, match="ends in"):
+        open_file(tmp_path / "e.txt", None, "y", None, 100)
+
+
+def test_a_file_runs_through_the_loop_bad_lines_included(tmp_path: Path) -> None:
+    lines = [b'{"x": {"a": %d}, "y": "%s"}' % (i, b"pq"[i % 2 : i % 2 + 1]) for i in range(300)]
+    lines[100] = b"{bad"
+    (tmp_path / "e.jsonl").write_bytes(b"\n".join(lines))
+    (tmp_path / "p.toml").write_text(
+        f'[pipeline]\nname = "p"\n[source]\nfile = "{tmp_path / "e.jsonl"}"\n'
+        f'[model]\nn_trees = 2\n[run]\nfolder = "{tmp_path / "run"}"\n'
+    )
+    with opened(load_pipeline(tmp_path / "p.toml")) as run:
+        assert run.consume() == "finished"
+        assert run.events == 300
+    assert len((tmp_path / "run" / "predictions.jsonl").read_bytes().splitlines()) == 299
+    assert len((tmp_path / "run" / "dead_letters.jsonl").read_bytes().splitlines()) == 1
