@@ -23,9 +23,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from streamforest.errors import CapacityError, FeatureError, InputError, SnapshotError
-from streamforest.forests.batch import BOTH, PREDICT
 from streamforest.forests.features import FeatureTable
 from streamforest.forests.labels import LabelTable
+from streamforest.kernels.tree import BOTH, PREDICT
 
 LARGEST = 1e100
 """Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
@@ -152,11 +152,11 @@ class Admission:
         named = x if isinstance(x, Mapping) else dict(enumerate(x))
         if self.limits.numbers_only:
             _numbers(named)
-        mark = self.features.mark()
+        self.features.begin()
         try:
             self.features.row(named, learn)
         except InputError:
-            self.features.rollback(mark)
+            self.features.rollback()
             raise
 
     def _packs(self, x: Features) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from streamforest import LEARN
 from streamforest.errors import (
     ConfigError,
     InputError,
@@ -27,7 +28,6 @@ from streamforest.errors import (
     StreamForestError,
 )
 from streamforest.forests.admission import Limits, Rows
-from streamforest.forests.batch import LEARN
 from streamforest.observe.measures import ModelMeasures
 from streamforest.runtime.answers import answers, reason_of, top_classes
 from streamforest.runtime.clocks import Clocks, Settings

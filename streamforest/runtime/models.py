@@ -48,6 +48,9 @@ class Model(Protocol):
     def advance(self, X: Any, y: Any, op: Any = None) -> NDArray[np.float64]:
         """Predict, then learn, row by row; returns the posteriors taken before learning."""
 
+    def clone(self) -> Model:
+        """A new model with the same parameters that has learned nothing."""
+
     def warm_up(self) -> None:
         """Compile what the model will call, before the first event."""
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from river import compose
 
+from streamforest import BOTH, LEARN, PREDICT
 from streamforest.forests.base import Forest
-from streamforest.forests.batch import BOTH, LEARN, PREDICT
 
 
 class RiverModel:
@@ -42,6 +42,10 @@ class RiverModel:
     def clone(self) -> RiverModel:
         """A new one that has learned nothing."""
         return RiverModel(self.pipeline.clone())
+
+    def warm_up(self) -> None:
+        """Compile what the forest will call, before the first event."""
+        self.forest.warm_up()
 
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest at the end."""
