@@ -40,6 +40,12 @@ def _armed() -> tuple[str, int]:
 _name, _left = _armed()
 
 
+def arm(name: str, passes: int = 1) -> None:
+    """Set the point by hand, in a process that was forked after this module was loaded."""
+    global _name, _left
+    _name, _left = name, passes
+
+
 def _due(name: str) -> bool:
     global _left
     if name != _name:

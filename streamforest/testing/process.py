@@ -99,7 +99,7 @@ class Consumer:
         """Its exit code; AssertionError with its log if it does not end."""
         try:
             return self.wait(timeout)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, TimeoutError):
             raise AssertionError(f"still alive after {timeout} s:\n{self.log()[-3000:]}") from None
 
     def wait(self, timeout: float = 120.0) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from integration.feed import events, send
 
 from streamforest.testing import FAILPOINTS, Broker, Consumer
+from streamforest.testing.forked import ForkedConsumer
 
 PIPELINE = """
 [pipeline]
@@ -109,13 +110,13 @@ def run_plan(
 
 def _live(broker: Broker, path: Path, folder: Path, way: str, draw: random.Random) -> None:
     if way == "random":
-        with Consumer(path, folder=folder) as consumer:
+        with ForkedConsumer(path, folder=folder) as consumer:
             if draw.random() < 0.8:
                 consumer.until_ready()
             time.sleep(draw.uniform(0.0, 0.8))
             consumer.kill()
     elif way == "broker":
-        with Consumer(path, folder=folder) as consumer:
+        with ForkedConsumer(path, folder=folder) as consumer:
             consumer.until_ready()
             time.sleep(draw.uniform(0.0, 0.5))
             broker.kill()
@@ -123,6 +124,6 @@ def _live(broker: Broker, path: Path, folder: Path, way: str, draw: random.Rando
             assert consumer.stop() == 0, consumer.log()[-3000:]
     else:
         passes = draw.randrange(1, 3)
-        with Consumer(path, folder=folder, failpoint=way, passes=passes) as consumer:
+        with ForkedConsumer(path, folder=folder, failpoint=way, passes=passes) as consumer:
             code = consumer.wait_or_tell(90)
             assert code == -9, f"{way}: ended with {code}\n{consumer.log()[-3000:]}"

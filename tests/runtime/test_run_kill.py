@@ -7,7 +7,6 @@ has the package loaded, so that each test does not pay for the imports.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -25,13 +24,11 @@ from click.testing import CliRunner
 from streamforest.cli import main, root
 from streamforest.runtime.stopping import StopSignals
 from streamforest.stream import failpoints
+from streamforest.testing.forked import context
 
 POLL = "streamforest.stream.files:FileLog.poll"
 Files = dict[str, bytes]
 FILES = ("snapshots/s-000000000600.safetensors", "predictions.jsonl", "journal.jsonl")
-
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["sklearn.datasets", "streamforest.cli.run"])
 
 
 def run_held(
@@ -134,7 +131,7 @@ def run_armed(point: str, passes: int, arguments: list[str], output: Path) -> No
     """Run the command with a failpoint; the module was loaded before, so it is armed by hand."""
     sys.stdout = (output / "out").open("w", encoding="utf-8")
     sys.stderr = (output / "err").open("w", encoding="utf-8")
-    failpoints._name, failpoints._left = point, passes
+    failpoints.arm(point, passes)
     sys.argv = ["streamforest", "run", *arguments]
     main()
 

@@ -1,0 +1,15 @@
+"""Everything a consumer loads, loaded and compiled: for a server that forks consumers at once.
+
+A test that kills a consumer fifty times would otherwise spend its time importing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from streamforest import ConsistentForestClassifier, OnlineForestClassifier
+
+import_module("streamforest.runtime.opening")
+import_module("river.preprocessing")
+for _forest in (ConsistentForestClassifier(n_trees=2), OnlineForestClassifier(n_trees=2)):
+    _forest.warm_up()
