@@ -21,10 +21,10 @@ import numpy as np
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamforest import ConsistentForestClassifier
-from streamforest.forests import snapshot
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
+from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.stream.events import decoder
 from streamforest.stream.kafka_topics import admin, create_topic
 
@@ -32,6 +32,7 @@ BATCH = 500
 FEATURES = 50
 TREES = 10
 CLASSES = 10
+Clock = Callable[[], float]
 GOALS = {"packed": 0.75, "one each": 0.45}
 
 _PIPELINE = """
@@ -109,7 +110,7 @@ def fill(servers: str, topic: str, n: int, vectors: bool) -> None:
     producer.close()
 
 
-def bare_parts(servers: str, topic: str, n: int) -> Parts:
+def bare_parts(servers: str, topic: str, n: int, clock: Clock = time.perf_counter) -> Parts:
     """Poll, decode and advance, each by itself, on the same batches."""
     consumer = KafkaConsumer(
         bootstrap_servers=servers, enable_auto_commit=False, group_id=None, check_crcs=True
@@ -123,11 +124,11 @@ def bare_parts(servers: str, topic: str, n: int) -> Parts:
     model = ConsistentForestClassifier(n_trees=TREES, seed=0)
     parts = Parts()
     while parts.events < n:
-        begun = time.perf_counter()
+        begun = clock()
         records = consumer.poll(timeout_ms=1_000, max_records=BATCH).get(tp, [])
-        polled = time.perf_counter()
+        polled = clock()
         events = [decode(record.value) for record in records]
-        decoded = time.perf_counter()
+        decoded = clock()
         x: Any = [event.x for event in events]
         if events and isinstance(x[0], list):
             x = np.array(x)
@@ -135,13 +136,15 @@ def bare_parts(servers: str, topic: str, n: int) -> Parts:
             model.advance(x, [event.y for event in events])
         parts.add("poll", polled - begun)
         parts.add("decode", decoded - polled)
-        parts.add("advance", time.perf_counter() - decoded)
+        parts.add("advance", clock() - decoded)
         parts.events += len(events)
     consumer.close(autocommit=False)
     return parts
 
 
-def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
+def whole_pipeline(
+    servers: str, topic: str, n: int, pack: bool, clock: Clock = time.perf_counter
+) -> Parts:
     """The pipeline itself on the same topic, exactly once, with a clock around its steps."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory() as work:
@@ -158,31 +161,31 @@ def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
         path.write_text(text, encoding="utf-8")
         with opened(load_pipeline(path), create_topics=True) as run:
             parts = Parts()
-            _clock(run, parts)
-            begun = time.perf_counter()
+            _time_steps(run, parts, clock)
+            begun = clock()
             while run.events < n:
                 run._step(n)
                 if run.clocks.commit_due(run.events, run.pending):
                     run._commit()
             run._commit()
-            spent = time.perf_counter() - begun
+            spent = clock() - begun
             parts.add("the loop itself", spent - parts.total)
             parts.events = run.events
     return parts
 
 
-def _clock(run: Run, parts: Parts) -> None:
+def _time_steps(run: Run, parts: Parts, clock: Clock) -> None:
     """Time the steps of a run from outside, so that the loop carries no clocks for it."""
 
     def timed(owner: Any, method: str, name: str) -> None:
         call: Callable[..., Any] = getattr(owner, method)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            begun = time.perf_counter()
+            begun = clock()
             try:
                 return call(*args, **kwargs)
             finally:
-                parts.add(name, time.perf_counter() - begun)
+                parts.add(name, clock() - begun)
 
         setattr(owner, method, wrapper)
 
@@ -192,7 +195,9 @@ def _clock(run: Run, parts: Parts) -> None:
     timed(run.commits, "commit", "commit: publish, journal, offsets")
 
 
-def measure(servers: str, n: int, rounds: int = 3) -> list[Result]:
+def measure(
+    servers: str, n: int, rounds: int = 3, clock: Clock = time.perf_counter
+) -> list[Result]:
     """Both shapes of events, both ways of publishing; the best of a few interleaved rounds each."""
     results = []
     for shape in ("named", "array"):
@@ -202,8 +207,8 @@ def measure(servers: str, n: int, rounds: int = 3) -> list[Result]:
         for publishing in GOALS:
             best: Result | None = None
             for _ in range(rounds):
-                bare = bare_parts(servers, topic, n)
-                whole = whole_pipeline(servers, topic, n, pack=publishing == "packed")
+                bare = bare_parts(servers, topic, n, clock)
+                whole = whole_pipeline(servers, topic, n, pack=publishing == "packed", clock=clock)
                 result = Result(shape, publishing, bare, whole)
                 if best is None or result.share > best.share:
                     best = result
@@ -219,6 +224,8 @@ class Stall:
     megabytes: float
     copy_seconds: float
     stall_seconds: float
+    longest_seconds: float
+    """The longest that one event waited while the snapshot was written in the background."""
 
 
 def measure_stall(megabytes: int = 100) -> Stall:
@@ -232,8 +239,20 @@ def measure_stall(megabytes: int = 100) -> Stall:
     block = np.ones(size, np.uint8)
     copies = [_timed(lambda: block.copy()) for _ in range(5)]
     stalls = [_timed(lambda: copy.deepcopy(model)) for _ in range(5)]
-    snapshot.encode({"main": model})
-    return Stall(size / 1e6, float(np.median(copies)), float(np.median(stalls)))
+    longest = _longest_pause(model, draw)
+    return Stall(size / 1e6, float(np.median(copies)), float(np.median(stalls)), longest)
+
+
+def _longest_pause(model: Any, draw: np.random.Generator) -> float:
+    """Advance event by event while a snapshot is being written; the longest one took."""
+    X = draw.normal(0, 1, (1, FEATURES))
+    longest = 0.0
+    with tempfile.TemporaryDirectory() as work:
+        snapshots = SnapshotFolder(Path(work))
+        snapshots.begin({"main": model}, {}, 0, 0, {})
+        while snapshots.busy:
+            longest = max(longest, _timed(lambda: model.advance(X, [0])))
+    return longest
 
 
 def _timed(call: Callable[[], Any]) -> float:
@@ -269,6 +288,8 @@ def report(results: list[Result], stall: Stall | None) -> str:
         lines.append(
             f"snapshot of a model of {stall.megabytes:.0f} MB: the stream waits "
             f"{stall.stall_seconds * 1e3:.0f} ms, a copy of the bytes takes "
-            f"{stall.copy_seconds * 1e3:.0f} ms ({stall.stall_seconds / stall.copy_seconds:.1f} times)"
+            f"{stall.copy_seconds * 1e3:.0f} ms ({stall.stall_seconds / stall.copy_seconds:.1f} times); "
+            "while it is written no event takes "
+            f"longer than {stall.longest_seconds * 1e3:.0f} ms"
         )
     return "\n".join(lines)

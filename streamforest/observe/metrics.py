@@ -74,7 +74,6 @@ class PipelineMetrics:
         self._windows: dict[str, ModelWindow] = {}
         self._volume: dict[Any, int] = {}
         self._why: str | None = "starting"
-        self.last_step = time.monotonic()
 
         def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
             return Counter(f"streamforest_{name}", text, labels, registry=registry)
@@ -145,7 +144,6 @@ class PipelineMetrics:
         self._batch.labels(name).observe(seconds)
         self._advance.labels(name).observe(seconds / max(1, len(truth)))
         self._learned.labels(name).set(model.n_learned)
-        self.last_step = time.monotonic()
 
     def _count_classes(self, labelled: Sequence[tuple[Any, Any]]) -> None:
         """The first few classes keep their names: a name once given to a counter stays with it."""
@@ -195,7 +193,6 @@ class PipelineMetrics:
             self._snapshot_bytes.set(written.bytes)
             self._snapshot_at.set_to_current_time()
             self._sizes(run.state.models)
-        self.last_step = time.monotonic()
 
     def _sizes(self, models: Mapping[str, Any]) -> None:
         """Once a snapshot: summing up a forest costs a walk over its nodes."""
