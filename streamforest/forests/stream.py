@@ -303,6 +303,8 @@ class StreamForestClassifier(Forest):
 
     # ---- input: the ring is float32
 
+    largest = _LARGEST
+
     def _encode(
         self, X: Any, learns: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
