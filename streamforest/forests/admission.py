@@ -22,13 +22,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from streamforest.errors import CapacityError, FeatureError, InputError, SnapshotError
+from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.features import FeatureTable
 from streamforest.forests.labels import LabelTable
 from streamforest.kernels.tree import BOTH, PREDICT
-
-LARGEST = 1e100
-"""Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
 
 Features = Mapping[Any, Any] | Sequence[float]
 
@@ -48,6 +45,8 @@ class Limits:
     min_class_events: int = 1
     max_waiting: int = 10_000
     numbers_only: bool = False
+    largest: float = math.inf
+    """Beyond ± this a number is refused, be it learned or only predicted."""
     max_bytes: int = 1 << 20
     """Of a message; whoever decodes it holds to that."""
 
@@ -150,8 +149,8 @@ class Admission:
             return
         self._plain = False
         named = x if isinstance(x, Mapping) else dict(enumerate(x))
-        if self.limits.numbers_only:
-            _numbers(named)
+        if self.limits.numbers_only or self.limits.largest < math.inf:
+            _check_values(named, self.limits)
         self.features.begin()
         try:
             self.features.row(named, learn)
@@ -175,8 +174,8 @@ class Admission:
                 return False
         elif not self.features.pack(x, self._row, 0):  # type: ignore[arg-type]
             return False
-        if self.limits.numbers_only:
-            return bool(np.abs(np.frombuffer(self._row, np.float64)).max() <= LARGEST)
+        if self.limits.largest < math.inf:
+            return bool(np.abs(np.frombuffer(self._row, np.float64)).max() <= self.limits.largest)
         return True
 
     def __len__(self) -> int:
@@ -227,12 +226,13 @@ class Admission:
         return gate
 
 
-def _numbers(x: Mapping[Any, Any]) -> None:
-    """Refuse what a River scaler cannot take: strings, and numbers whose squares overflow."""
+def _check_values(x: Mapping[Any, Any], limits: Limits) -> None:
+    """Refuse strings where only numbers can be taken, and numbers beyond what can be held."""
     for name, value in x.items():
         if isinstance(value, str):
-            raise FeatureError(
-                f"feature {name!r} is a string, and this model's scaler takes only numbers"
-            )
-        if value is not None and abs(value) > LARGEST:
-            raise CapacityError(f"feature {name!r} is {value!r}, beyond ±{LARGEST:g}")
+            if limits.numbers_only:
+                raise FeatureError(
+                    f"feature {name!r} is a string, and this model's scaler takes only numbers"
+                )
+        elif isinstance(value, int | float) and limits.largest < abs(value) < math.inf:
+            raise FeatureError(f"feature {name!r} is {value!r}, beyond ±{limits.largest:g}")

@@ -7,7 +7,7 @@ order, each predicted before it is learned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,8 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     Predictions and learned state are the same bits for any batch size and any number of threads.
     """
+
+    largest: ClassVar[float] = float("inf")  # beyond this a finite value is refused
 
     # Constructor arguments every forest has; subclasses store them under these names.
     n_trees: int

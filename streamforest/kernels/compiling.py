@@ -57,24 +57,24 @@ def kernel(function: _Function) -> _Function:
     Inlined by force: a call that stays a call counts references to every array of the forest up and
     down again, which costs more than most of these functions do.
     """
-    return _compiled(function, forceinline=True)
+    return _compile(function, inline=True)
 
 
 def routine(function: _Function) -> _Function:
-    """As `kernel`, for large functions that run seldom (a sort, a split test).
+    """The same for large functions that run seldom (a sort, a split test), without inlining.
 
     A call of a microsecond more is nothing to them, and inlined at every place they are called from
     they would make compiling slow.
     """
-    return _compiled(function, forceinline=False)
+    return _compile(function, inline=False)
 
 
-def _compiled(function: _Function, forceinline: bool) -> _Function:
+def _compile(function: _Function, inline: bool) -> _Function:
     before = _config.CACHE_DIR
     _config.CACHE_DIR = str(_FOLDER)
     try:
         cache = os.access(_FOLDER, os.W_OK)
-        compile_it = njit(cache=cache, nogil=True, error_model="numpy", forceinline=forceinline)
+        compile_it = njit(cache=cache, nogil=True, error_model="numpy", forceinline=inline)
         return cast(_Function, compile_it(function))
     finally:
         _config.CACHE_DIR = before

@@ -6,6 +6,7 @@ The estimator itself is the judge of its parameters: it is built, and what it re
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ KINDS = {
     "stream": "StreamForestClassifier",
 }
 """Name in `[model] kind` -> name of the class in `streamforest`."""
+
+SCALED_LARGEST = 1e100
+"""Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
 
 RUN_TIME = ("n_jobs",)
 """Parameters that change how fast a model runs, never what it says: free to change any time."""
@@ -190,6 +194,7 @@ def limits_of(
 ) -> Limits:
     """Bounds within which no model refuses an event: the tightest of all of them."""
     forests = [forest_of(model) for model in models]
+    scaled = any(isinstance(model, RiverModel) for model in models)
     return Limits(
         max_classes=min(forest.max_classes for forest in forests),
         max_features=min(forest.max_features for forest in forests),
@@ -198,5 +203,6 @@ def limits_of(
         min_class_events=min_class_events,
         max_waiting=max_waiting,
         max_bytes=max_bytes,
-        numbers_only=any(isinstance(model, RiverModel) for model in models),
+        numbers_only=scaled,
+        largest=min(SCALED_LARGEST if scaled else math.inf, *(f.largest for f in forests)),
     )

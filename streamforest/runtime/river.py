@@ -83,6 +83,11 @@ class RiverModel:
                 x = step.transform_one(x)
         except (ArithmeticError, ValueError, TypeError):
             return {}
-        if learn:  # what a scaler has not met it gives as NaN, which may be predicted, not learned
-            x = {name: value for name, value in x.items() if value == value}
-        return x
+        # what a scaler has not met it gives as NaN, which may be predicted, not learned; and what it
+        # blows up beyond what the forest holds is missing
+        most = self.forest.largest
+        return {
+            name: value
+            for name, value in x.items()
+            if abs(value) <= most or (value != value and not learn)
+        }

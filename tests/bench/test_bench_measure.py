@@ -75,7 +75,9 @@ def test_each_event_is_predicted_before_it_is_learned(stream: Stream) -> None:
 
 
 def test_batches_are_judged_like_single_events(stream: Stream) -> None:
-    spec = ModelSpec("m", "m", lambda s: Batches(models.by_batches(Majority(), ["x"]).advance, size=100))
+    spec = ModelSpec(
+        "m", "m", lambda s: Batches(models.by_batches(Majority(), ["x"]).advance, size=100)
+    )
     found = measure(spec, Setting(stream, 1, 0))
     assert found.correct.tolist() == expected(stream)
     assert found.predict_us is None

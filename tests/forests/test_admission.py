@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamforest import ConsistentForestClassifier
+from streamforest import ConsistentForestClassifier, StreamForestClassifier
 from streamforest.errors import InputError, SnapshotError
 from streamforest.forests import snapshot
 from streamforest.forests.admission import Admission, Limits
@@ -97,7 +97,7 @@ def test_a_refused_event_leaves_no_trace() -> None:
 
 
 def test_numbers_only_refuses_what_a_scaler_cannot_take() -> None:
-    gate = Admission(Limits(numbers_only=True))
+    gate = Admission(Limits(numbers_only=True, largest=1e100))
     gate.admit({"a": 1.0}, "x")
     gate.take()
     for bad in ("text", 1e200):
@@ -105,6 +105,22 @@ def test_numbers_only_refuses_what_a_scaler_cannot_take() -> None:
             gate.admit({"a": bad}, "x")
     gate.admit({"a": None}, "x")
     assert gate.take().dicts == [{"a": None}]
+
+
+def test_what_a_ring_of_float32_cannot_hold_is_refused_before_it_enters() -> None:
+    model = StreamForestClassifier(n_trees=2, seed=0)
+    gate = Admission(Limits(largest=StreamForestClassifier.largest))
+    for y in ("x", None):
+        for x in ({"a": 1.0, "b": 2.0}, {"a": 1e39, "b": 2.0}, [1e39]):
+            try:
+                gate.admit(x, y)
+            except InputError:
+                continue
+        rows = gate.take()
+        assert len(rows) == 1
+        model.advance(rows.table, rows.y, rows.op)
+        with pytest.raises(InputError):
+            model.advance([{"a": 1e39, "b": 2.0}], [y])
 
 
 def test_a_damaged_state_is_a_typed_error() -> None:
