@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.errors import FeatureError
+from streamforest.errors import FeatureError, ParameterError
 from streamforest.forests import stream_arrays, stream_inspect, stream_state
 from streamforest.forests.base import Forest
 from streamforest.forests.engine import EPOCH
@@ -17,6 +17,7 @@ from streamforest.kernels import ring_advance, ring_store
 from streamforest.kernels.compiling import Announced
 from streamforest.kernels.entropy import STEPS, XLOGX
 from streamforest.kernels.ring import PARAMS, Grove
+from streamforest.kernels.tree import LEARN
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SAME_NAME = tuple(name for name in PARAMS.names or () if name not in ("ring_rows", "slots"))
@@ -84,7 +85,7 @@ class StreamForestClassifier(Forest):
     neighbour_smoothing
         The same for the neighbours, where the nearest row has weight 1. .1 instead of 1 brought .8
         points on usps, 1.2 on letter and covtype, .9 on electricity, .6 on pendigits, and cost .1 on
-        bananas and phishing.
+        bananas and .2 on phishing.
     drift
         Whether trees are challenged. Worth 5 points on covtype*, 7 on electricity*, 9 on Agrawal's
         stream with drift*.
@@ -208,8 +209,10 @@ class StreamForestClassifier(Forest):
         check_number("test_growth", self.test_growth, 0, 1e6)
         check_int("neighbours", self.neighbours, 1, 32_767)
         check_int("neighbour_power", self.neighbour_power, 0, 1_000)
-        check_number("smoothing", self.smoothing, 0, 1e6, inside=True)
-        check_number("neighbour_smoothing", self.neighbour_smoothing, 0, 1e6, inside=True)
+        check_number("smoothing", self.smoothing, 1e-9, 1e6)
+        check_number("neighbour_smoothing", self.neighbour_smoothing, 1e-9, 1e6)
+        if not isinstance(self.drift, bool):
+            raise ParameterError(f"drift={self.drift!r}: use True or False")
         check_number("alarm", self.alarm, 0)
         check_number("challenge_rate", self.challenge_rate, 0, 1)
         check_number("rechallenge_rate", self.rechallenge_rate, 0, 1)
@@ -226,7 +229,10 @@ class StreamForestClassifier(Forest):
 
     def _set_ring(self, params: NDArray[np.void], features: int) -> None:
         rows = stream_arrays.readable_rows(
-            self.ring_rows, self.max_ring_bytes, features, self.n_trees
+            self._parameters["ring_rows"],
+            self._parameters["max_ring_bytes"],
+            features,
+            self.n_trees,
         )
         params["ring_rows"] = rows
         params["slots"] = rows + EPOCH
@@ -344,7 +350,10 @@ class StreamForestClassifier(Forest):
         ring_store.settle_mix(self._opinion_loss, self._opinion_mix)
         features = self._n_known
         rows = stream_arrays.readable_rows(
-            self.ring_rows, self.max_ring_bytes, features, self.n_trees
+            self._parameters["ring_rows"],
+            self._parameters["max_ring_bytes"],
+            features,
+            self.n_trees,
         )
         if rows < self._params["ring_rows"][0]:
             self._grove = stream_arrays.shrink_ring(
@@ -352,7 +361,7 @@ class StreamForestClassifier(Forest):
                 self._n_learned,
                 int(self._params["slots"][0]),
                 rows,
-                self.p_structure,
+                self._parameters["p_structure"],
                 self._features.categorical,
             )
             self._set_ring(self._params, features)
@@ -374,18 +383,16 @@ class StreamForestClassifier(Forest):
         votes: NDArray[np.int64],
     ) -> None:
         super()._move(X, y, op, known, votes)
-        ring_store.judge_opinions(votes, y, op, ring_advance.LEARN, self._opinion_loss)
+        ring_store.judge_opinions(votes, y, op, LEARN, self._opinion_loss)
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
-        learns = op[0] & ring_advance.LEARN
+        learns = op[0] & LEARN
         if learns and not reuse:  # else the votes of `predict_one` are still there
             self._one_votes = self._new_votes(1)
         while not super()._call_one(X, op, reuse):
             self._enlarge(self._want)
         if learns:
-            ring_store.judge_opinions(
-                self._one_votes, self._one_y, op, ring_advance.LEARN, self._opinion_loss
-            )
+            ring_store.judge_opinions(self._one_votes, self._one_y, op, LEARN, self._opinion_loss)
         return True
 
     # ---- snapshots
@@ -416,7 +423,8 @@ class StreamForestClassifier(Forest):
         tree
             The tree to look into; by default the one that has been right most often lately.
         """
-        return stream_inspect.debug_one(self, x, tree)
+        with self._lock:
+            return stream_inspect.debug_one(self, x, tree)
 
     def feature_importances(self) -> dict[Any, float]:
         """The share of each feature in the information gain of the splits of all trees that vote.

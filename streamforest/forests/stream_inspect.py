@@ -155,7 +155,7 @@ def _debug_neighbours(
     metric = forest._metric[(s >> 1) & 1][:, : len(x)].astype(np.float64)
     found: list[tuple[float, int, int]] = []
     number = int(grove.stat["head"][s, leaf])
-    while number >= max(0, oldest) and len(found) < forest.neighbours:
+    while number >= max(0, oldest) and len(found) < forest._parameters["neighbours"]:
         slot = number % slots
         link = int(grove.link[s, slot])
         if link & 1:
@@ -168,7 +168,7 @@ def _debug_neighbours(
     little = 1e-3 * found[0][0] + 1e-9 if found else 0.0
     lines = []
     for d, number, y in found[:most]:
-        weight = ((found[0][0] + little) / (d + little)) ** forest.neighbour_power
+        weight = ((found[0][0] + little) / (d + little)) ** forest._parameters["neighbour_power"]
         label = forest._labels.labels[y]
         lines.append(
             f"    {label!r}: {now - number} events ago, distance² {d:.4g}, weight {weight:.3f}"

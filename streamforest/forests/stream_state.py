@@ -81,8 +81,10 @@ def restore(forest: StreamForestClassifier, take: Take) -> None:
     features, classes = len(forest._features), len(forest._labels)
     voter = _take_voters(take, n_trees, learned, classes)
     readable = int(take("ring.readable", np.int64, 1)[0])
-    demand(readable <= forest.ring_rows, "ring.readable")
-    least = stream_arrays.readable_rows(forest.ring_rows, forest.max_ring_bytes, features, n_trees)
+    demand(readable <= forest._parameters["ring_rows"], "ring.readable")
+    least = stream_arrays.readable_rows(
+        forest._parameters["ring_rows"], forest._parameters["max_ring_bytes"], features, n_trees
+    )
     demand(readable >= least, "ring.readable")
     kept = min(learned, readable)
     labels = take("ring.labels", np.int32, kept)
@@ -112,7 +114,9 @@ def restore(forest: StreamForestClassifier, take: Take) -> None:
     times = np.arange(learned - remembered, learned) % HISTORY
     grove.errors[:, times] = np.cumsum(errors, axis=1, dtype=np.int32)
     categorical = forest._features.categorical
-    ring_state.restore(grove, learned, kept, slots, forest.p_structure, categorical, flat)
+    ring_state.restore(
+        grove, learned, kept, slots, forest._parameters["p_structure"], categorical, flat
+    )
     forest._grove = grove
     forest._columns = features
     forest._params["ring_rows"] = readable
@@ -157,7 +161,7 @@ def _check_flat(
     places, size = 2 * len(voter), len(flat.feature)
     for name in ("generation", "n_nodes", "cursor", "building"):
         demand(len(getattr(flat, name)) == places, name)
-    demand(flat.n_nodes <= forest.max_nodes, "n_nodes")
+    demand(flat.n_nodes <= forest._parameters["max_nodes"], "n_nodes")
     demand_trees(flat.n_nodes, flat.feature, flat.left)
     for name in ("mask", "threshold", "missing_right", "n_structure", "tested", "gain"):
         demand(len(getattr(flat, name)) == size, name)

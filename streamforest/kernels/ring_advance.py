@@ -27,8 +27,8 @@ from streamforest.kernels.ring_opinions import (
     vote,
 )
 from streamforest.kernels.ring_split import try_split
+from streamforest.kernels.tree import LEARN
 
-PREDICT, LEARN = 1, 2
 WANT_NODES, WANT_HIST = range(2)
 LEAF, BEST_COUNTS, BEST_NEAR = range(3)
 """What `routes` keeps of a tree and the last row: its leaf, and the class each opinion favours."""
