@@ -9,6 +9,8 @@ from streamforest.kernels import arena
 from streamforest.kernels.growing import WANT_BLOCK, WANT_HIST, WANT_NODES, WANT_POINT
 from streamforest.kernels.tree import LEAF, NODE, TREE, Trees
 
+_SMALL = 1 << 16  # entries
+
 
 def allocate(n_trees: int, nodes: int, hist: int, block: int, point: int) -> Trees:
     """Zeroed arrays of these capacities (per tree)."""
@@ -56,7 +58,8 @@ def pack(trees: Trees, extra: NDArray[np.int64], m: int, streams: int) -> Trees:
     """Arenas half as large again as what is live in the fullest tree, and `extra` beyond that.
 
     Arenas only grow at the top, so what splits leave behind stays until here. Each entry is copied
-    O(1) times on average.
+    O(1) times on average; small arenas, which cost little, get more room, so that a young forest is
+    not packed over and over again.
     """
     n_trees = len(trees.tree)
     sizes = np.zeros(3, np.int64)
@@ -64,7 +67,8 @@ def pack(trees: Trees, extra: NDArray[np.int64], m: int, streams: int) -> Trees:
     for t in range(n_trees):
         arena.live(trees, t, m, streams, sizes)
         np.maximum(most, sizes, out=most)
-    hist, block, point = (most + most // 2 + extra).tolist()
+    slack = np.where(most < _SMALL, 3 * most, most // 2)
+    hist, block, point = (most + slack + extra).tolist()
     new = trees._replace(
         hist=np.zeros((n_trees, hist), np.int64),
         block=np.zeros((n_trees, block), np.int32),

@@ -65,8 +65,9 @@ class StreamForestClassifier(Forest):
     n_trees
         Trees. 40 instead of 20 bring .1 to 1 point* for twice the time.
     p_structure
-        Share of events in the structure stream. .35 is .1 to .3 points better on segments, pendigits
-        and covtype and no better elsewhere; .45 costs .1 on bananas.
+        Share of events in the structure stream. In early runs, before the neighbours' smoothing had
+        its value, .35 was .1 to .3 points better on segments, pendigits and covtype and no better
+        elsewhere; .45 cost .1 on bananas.
     n_candidates
         Features looked at in a split test: at most this, at most two thirds of all (at least two).
         Features that are constant in the leaf do not count.
@@ -83,9 +84,9 @@ class StreamForestClassifier(Forest):
     smoothing
         Weight of the parent's answer in a node's counts, in events. On phishing .3 and 3 do as well.
     neighbour_smoothing
-        The same for the neighbours, where the nearest row has weight 1. .1 instead of 1 brought .8
-        points on usps, 1.2 on letter and covtype, .9 on electricity, .6 on pendigits, and cost .1 on
-        bananas and .2 on phishing.
+        The same for the neighbours, where the nearest row has weight 1. .1 instead of 1, together with
+        a `neighbour_power` of 6 instead of 8, brought .8 points on usps, 1.2 on letter and covtype, .9
+        on electricity, .6 on pendigits, and cost .1 on bananas and .2 on phishing.
     drift
         Whether trees are challenged. Worth 5 points on covtype*, 7 on electricity*, 9 on Agrawal's
         stream with drift*.
@@ -203,7 +204,7 @@ class StreamForestClassifier(Forest):
     # ---- arrays
 
     def _pack_params(self) -> NDArray[np.void]:
-        check_number("p_structure", self.p_structure, 0, 1)
+        check_number("p_structure", self.p_structure, 0, 1, inside=True)
         check_int("n_candidates", self.n_candidates, 1)
         check_int("test_rows", self.test_rows, 2, 32_767)
         check_number("test_growth", self.test_growth, 0, 1e6)

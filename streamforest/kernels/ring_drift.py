@@ -32,7 +32,7 @@ def vote_weight(voter: Record, power: float) -> float:
     """What a tree's vote counts: the odds of its own accuracy, as of now, to a power.
 
     The power is the forest's and changes between epochs only; the accuracy is the tree's own affair.
-    (With weights frozen for an epoch of 64 events electricity falls from .897 to .882.)
+    (With weights frozen for an epoch of 64 events electricity falls from .895 to .882.)
     """
     if power == 0.0:
         return 1.0
