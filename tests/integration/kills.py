@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,15 +92,19 @@ def run_plan(
     topic = f"{name}.events"
     lives = plan.lives()
     feed = events(plan.events, seed=plan.seed, strings=strings)
-    share = plan.events // len(lives)
+    share = plan.events // (2 * len(lives))  # the rest is for points that want more events
     draw = random.Random(plan.seed)
     with Consumer(path, folder=folder) as first:  # compiles the kernels, if nobody has yet
         first.until_ready(timeout=400)
         assert first.stop() == 0
-    for way in lives:
-        chunk = itertools.islice(feed, share)
+
+    def more(n: int) -> None:
+        chunk = itertools.islice(feed, n)
         tally.sent += send(broker.servers, topic, chunk, plan.partitions, tally.sent)
-        _live(broker, path, folder, way, draw)
+
+    for way in lives:
+        more(share)
+        _live(broker, path, folder, way, draw, more)
         tally.deaths[way] += 1
     tally.sent += send(broker.servers, topic, feed, plan.partitions, tally.sent)
     with Consumer(path, "--drain", folder=folder) as last:
@@ -108,7 +114,14 @@ def run_plan(
     return tally
 
 
-def _live(broker: Broker, path: Path, folder: Path, way: str, draw: random.Random) -> None:
+def _live(
+    broker: Broker,
+    path: Path,
+    folder: Path,
+    way: str,
+    draw: random.Random,
+    more: Callable[[int], None],
+) -> None:
     if way == "random":
         with ForkedConsumer(path, folder=folder) as consumer:
             if draw.random() < 0.8:
@@ -125,5 +138,11 @@ def _live(broker: Broker, path: Path, folder: Path, way: str, draw: random.Rando
     else:
         passes = draw.randrange(1, 3)
         with ForkedConsumer(path, folder=folder, failpoint=way, passes=passes) as consumer:
-            code = consumer.wait_or_tell(90)
+            # how many events a point takes depends on how they fall into polls and commits
+            for _ in range(60):
+                with contextlib.suppress(TimeoutError):
+                    consumer.wait(1.0)
+                    break
+                more(100)
+            code = consumer.wait_or_tell(30)
             assert code == -9, f"{way}: ended with {code}\n{consumer.log()[-3000:]}"
