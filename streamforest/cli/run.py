@@ -129,6 +129,7 @@ def _consume(
     quiet: bool,
 ) -> None:
     if total is not None and current.events >= total:
+        current.consume()  # a kill may have come between the last commit and its snapshot
         click.echo(report(current, name, total))
         click.echo(f"Finished before: nothing left to do. --fresh starts {name} over.", err=True)
         return
