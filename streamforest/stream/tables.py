@@ -6,6 +6,7 @@ the others are features: numbers where they can be read as such, else categories
 
 from __future__ import annotations
 
+import abc
 import csv
 import hashlib
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet")
 _BLOCK = 1 << 20
 
 
-class FileSource:
+class FileSource(abc.ABC):
     """What the three kinds have in common."""
 
     def __init__(self, path: Path, events: int | None = None) -> None:
@@ -33,11 +34,13 @@ class FileSource:
         there = self._count()
         self.total = there if events is None else min(events, there)
 
+    @abc.abstractmethod
     def _count(self) -> int:
-        raise NotImplementedError
+        """How many events the file holds."""
 
+    @abc.abstractmethod
     def _read(self, start: int) -> Iterator[RecordedRow]:
-        raise NotImplementedError
+        """The events from number `start` to the end of the file."""
 
     def describe(self) -> dict[str, Any]:
         """Name, length and checksum as plain data."""
