@@ -13,19 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from streamforest import datasets
 from streamforest.bench import models
-from streamforest.bench.machine import choose_core
+from streamforest.bench.cells import Cells
 from streamforest.bench.models import ModelSpec
 from streamforest.bench.prequential import Measurement
 from streamforest.bench.results import EqualCpu, ForestResult, Row, Runs, StreamResult
-from streamforest.bench.worker import ModelAbsent, Request, Worker, WorkerFailed
+from streamforest.bench.runner import Runner
+from streamforest.bench.worker import ModelAbsent, Request, WorkerFailed
 from streamforest.datasets import Stream
 from streamforest.errors import ConfigError, DatasetError
 
 EQUAL_CPU = ("best", "each", "off")
+
+SHORT = 2_000
+"""Events below which a stream is short."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class Settings:
     ----------
     streams, models
         Names; empty for all.
+    held_out
+        All streams means those that settings were never chosen on.
     trees
         Trees of every forest in the first comparison.
     our_trees
@@ -49,23 +56,30 @@ class Settings:
         Timed runs for each seed.
     seeds
         Accuracy is the mean over these seeds.
+    short_seeds
+        The same for streams of fewer than 2,000 events, where one run says little; empty for `seeds`.
     equal_cpu
         `"best"`: match our forests with the most accurate rival; `"each"`: with every rival;
         `"off"`.
     max_trees
         Our forests get no more trees than this in the second comparison.
+    resume
+        Folder in which every run is kept, and from which those of an earlier benchmark are taken.
     """
 
     streams: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    held_out: bool = False
     trees: int = 10
     our_trees: int | None = None
     events: int | None = None
     budget: float | None = None
     repeats: int = 3
     seeds: tuple[int, ...] = (0,)
+    short_seeds: tuple[int, ...] = ()
     equal_cpu: str = "best"
     max_trees: int = 500
+    resume: Path | None = None
 
     def __post_init__(self) -> None:
         for name in self.streams:
@@ -93,6 +107,10 @@ class Settings:
         """Trees of a model in the first comparison."""
         return self.our_trees if spec.ours and self.our_trees is not None else self.trees
 
+    def seeds_of(self, stream: Stream) -> tuple[int, ...]:
+        """Seeds of the runs on a stream."""
+        return self.short_seeds if self.short_seeds and len(stream) < SHORT else self.seeds
+
 
 class Watcher(Protocol):
     """Told how far the benchmark is."""
@@ -116,7 +134,7 @@ def run(
     """
     result = ForestResult(settings=settings)
     specs = [models.get_spec(name) for name in settings.models or models.names()]
-    for name in settings.streams or datasets.names():
+    for name in settings.streams or datasets.names(settings.held_out):
         if reason := datasets.unavailable(name):
             result.skipped[name] = reason
             continue
@@ -133,33 +151,27 @@ def _run_stream(
     stream: Stream, specs: list[models.ModelSpec], settings: Settings, watcher: Watcher
 ) -> StreamResult:
     result = StreamResult(stream)
+    cells = Cells(settings.resume)
     with ExitStack() as stack:
-        workers: dict[str, Worker] = {}
+        runners: dict[str, Runner] = {}
         for spec in specs:
-            watcher.begin(f"{stream.name}: {spec.name} warms up", 1)
             trees = settings.trees_of(spec)
-            row = Row(spec, trees if spec.has_trees else None)
-            result.rows[spec.name] = row
-            try:
-                worker = Worker(spec, stream, trees, choose_core())
-                workers[spec.name] = stack.enter_context(worker)
-            except ModelAbsent as absent:
-                row.absent = str(absent)
-            except WorkerFailed as failure:
-                row.failed = str(failure)
-        _equal_trees(result, workers, settings, watcher)
-        _equal_cpu(result, workers, settings, watcher)
+            result.rows[spec.name] = Row(spec, trees if spec.has_trees else None)
+            runners[spec.name] = stack.enter_context(Runner(spec, stream, trees, cells))
+        _equal_trees(result, runners, settings, watcher)
+        _equal_cpu(result, runners, settings, watcher)
+        result.kept = sum(runner.kept for runner in runners.values())
     return result
 
 
 def _equal_trees(
-    result: StreamResult, workers: dict[str, Worker], settings: Settings, watcher: Watcher
+    result: StreamResult, runners: dict[str, Runner], settings: Settings, watcher: Watcher
 ) -> None:
     """The first comparison, round robin over the models."""
-    for seed, repeat in _rounds(settings):
-        for name, worker in workers.items():
+    for seed, repeat, what in _rounds(settings, settings.seeds_of(result.stream)):
+        for name, runner in runners.items():
             row = result.rows[name]
-            if row.failed:
+            if row.failed or row.absent:
                 continue
             first = row.runs is None
             request = Request(
@@ -168,9 +180,12 @@ def _equal_trees(
                 events=len(result.stream) if row.runs is None else row.runs.events,
                 budget=settings.budget if first else None,
             )
-            watcher.begin(f"{result.stream.name}: {name} {repeat}", request.events)
+            watcher.begin(f"{result.stream.name}: {name} {what}", request.events)
             try:
-                measurement = worker.run(request, watcher.update)
+                measurement = runner.run(request, watcher.update, repeat)
+            except ModelAbsent as absent:
+                row.absent = str(absent)
+                continue
             except WorkerFailed as failure:
                 row.failed = str(failure)
                 continue
@@ -178,17 +193,18 @@ def _equal_trees(
             row.runs.add(seed, measurement)
 
 
-def _rounds(settings: Settings) -> Iterator[tuple[int, str]]:
-    """(seed, what the progress bar says) of each round."""
-    total = len(settings.seeds) * settings.repeats
+def _rounds(settings: Settings, seeds: tuple[int, ...]) -> Iterator[tuple[int, int, str]]:
+    """(seed, repeat, what the progress bar says) of each round."""
+    total = len(seeds) * settings.repeats
     for number in range(total):
-        yield settings.seeds[number // settings.repeats], f"({number + 1} of {total})"
+        seed, repeat = divmod(number, settings.repeats)
+        yield seeds[seed], repeat, f"({number + 1} of {total})"
 
 
 def _equal_cpu(
-    result: StreamResult, workers: dict[str, Worker], settings: Settings, watcher: Watcher
+    result: StreamResult, runners: dict[str, Runner], settings: Settings, watcher: Watcher
 ) -> None:
-    """The second comparison, in the workers of the first."""
+    """The second comparison, in the processes of the first."""
     if settings.equal_cpu == "off":
         return
     rivals = [row for row in result.measured() if not row.spec.ours]
@@ -199,14 +215,28 @@ def _equal_cpu(
     for rival in rivals:
         for row in ours:
             try:
-                match = _match(row, rival, workers[row.spec.name], settings, watcher)
+                match = _match(
+                    row,
+                    rival,
+                    runners[row.spec.name],
+                    settings,
+                    settings.seeds_of(result.stream),
+                    watcher,
+                )
             except WorkerFailed as failure:
                 result.equal_cpu_failed.append(f"at equal CPU time, {failure}")
                 continue
             result.equal_cpu.append(match)
 
 
-def _match(row: Row, rival: Row, worker: Worker, settings: Settings, watcher: Watcher) -> EqualCpu:
+def _match(
+    row: Row,
+    rival: Row,
+    runner: Runner,
+    settings: Settings,
+    seeds: tuple[int, ...],
+    watcher: Watcher,
+) -> EqualCpu:
     """Give our forest the rival's CPU time, over the events that both have seen."""
     assert row.runs is not None
     assert rival.runs is not None
@@ -214,18 +244,18 @@ def _match(row: Row, rival: Row, worker: Worker, settings: Settings, watcher: Wa
 
     def run(trees: int, seed: int) -> Measurement:
         watcher.begin(f"equal CPU as {rival.spec.name}: {row.spec.name} × {trees}", events)
-        return worker.run(Request(trees, seed, events), watcher.update)
+        return runner.run(Request(trees, seed, events), watcher.update)
 
     tried = fit_trees(
-        lambda trees: run(trees, settings.seeds[0]),
+        lambda trees: run(trees, seeds[0]),
         start=settings.trees_of(row.spec),
         start_cost=row.runs.cpu_us(events),
         target=rival.runs.cpu_us(events),
         ceiling=settings.max_trees,
     )
     runs = Runs()
-    runs.add(settings.seeds[0], tried.measurement)
-    for seed in settings.seeds[1:]:
+    runs.add(seeds[0], tried.measurement)
+    for seed in seeds[1:]:
         runs.add(seed, run(tried.trees, seed))
     return EqualCpu(
         rival=rival,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from streamforest import datasets
 from streamforest.bench import models
+from streamforest.bench.forest import Settings
 from streamforest.bench.machine import choose_core
-from streamforest.bench.prequential import Latency, windowed
-from streamforest.bench.report import Line, Panel, versions_line
+from streamforest.bench.prequential import Latency
+from streamforest.bench.report import versions_line
 from streamforest.bench.results import ForestResult, Row, Runs, StreamResult
 
 NONE = "–"
@@ -49,8 +49,8 @@ def _memory(result: StreamResult, row: Row, runs: Runs) -> str:
     return NONE if runs.memory_bytes is None else f"{runs.memory_bytes / 1e6:,.1f}"
 
 
-def _latency(pair: Latency | None) -> str:
-    return NONE if pair is None else f"{pair[0]:,.0f} / {pair[1]:,.0f}"
+def _latency(found: Latency | None) -> str:
+    return NONE if found is None else " / ".join(f"{value:,.0f}" for value in found)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -61,8 +61,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("ours by dicts is", lambda result, row, runs: _ratio(result.reference, row)),
     Column("by batches", lambda result, row, runs: _ratio(result.reference_batches, row)),
     Column("MB", _memory),
-    Column("predict µs p50 / p99", lambda result, row, runs: _latency(runs.latency("predict_us"))),
-    Column("learn µs p50 / p99", lambda result, row, runs: _latency(runs.latency("learn_us"))),
+    Column(
+        "predict µs p50 / p99 / max",
+        lambda result, row, runs: _latency(runs.latency("predict_us")),
+    ),
+    Column(
+        "learn µs p50 / p99 / max", lambda result, row, runs: _latency(runs.latency("learn_us"))
+    ),
 )
 
 
@@ -144,13 +149,18 @@ def _how_measured(result: ForestResult) -> str:
     )
     lines = [
         f"A process for each model, {where}, Java's own threads included. "
-        f"Runs interleaved: {settings.repeats} for each of {len(settings.seeds)} seeds; "
+        f"Runs interleaved: {settings.repeats} for each of {_seeds(settings)} seeds; "
         "speed and latency are medians, accuracy is the mean over seeds.",
         "Events/s by CPU time of predict and learn, after a warm-up. 'Ours … is n×': our forest "
         "takes 1/n of the row's CPU time; "
         f"batches are of {models.BATCH} rows. MB: memory the process gained by the run; "
         "for Java the live heap.",
     ]
+    kept = sum(stream_result.kept for stream_result in result.streams)
+    if kept:
+        lines.append(
+            f"{kept} runs were measured earlier, with the same versions: {settings.resume}"
+        )
     if truncated:
         lines.append(
             "* cut short by the budget: accuracy and events/s are over fewer events. Comparisons "
@@ -159,34 +169,23 @@ def _how_measured(result: ForestResult) -> str:
     return "\n".join([*lines, versions_line()])
 
 
+def _seeds(settings: Settings) -> str:
+    if settings.short_seeds and settings.short_seeds != settings.seeds:
+        return f"{len(settings.seeds)} (short streams {len(settings.short_seeds)})"
+    return str(len(settings.seeds))
+
+
 def print_listing(console: Console) -> None:
     """The names that `--stream` and `--model` take."""
     for title, entries in (
         ("Streams", [(name, datasets.get_spec(name).about) for name in datasets.names()]),
+        (
+            "Streams that no setting was chosen on (--held-out)",
+            [(name, datasets.get_spec(name).about) for name in datasets.names(held_out=True)],
+        ),
         ("Models", [(name, models.get_spec(name).about) for name in models.names()]),
     ):
         table = Table(title=title, title_justify="left", show_header=False)
         for name, about in entries:
             table.add_row(name, about)
         console.print(table)
-
-
-def panels(result: ForestResult) -> list[Panel]:
-    """Accuracy over events: a panel for each stream, a line for each model.
-
-    Batch-wise contestants are left out: their predictions are those of the same model by dicts.
-    """
-    drawn: list[Panel] = []
-    for stream_result in result.streams:
-        lines = []
-        for row in stream_result.measured():
-            if row.runs is None or row.spec.batches_of in stream_result.rows:
-                continue
-            ends, accuracy = windowed(row.runs.all[0].correct, stream_result.window)
-            lines.append(Line(row.spec.about, ends, accuracy))
-        if (mask := stream_result.stream.bayes) is not None:
-            ends, accuracy = windowed(mask, stream_result.window)
-            lines.append(Line("Bayes rule", ends, np.asarray(accuracy), dashed=True))
-        title = f"{stream_result.stream.name}, last {stream_result.window:,} events"
-        drawn.append(Panel(title, lines))
-    return drawn

@@ -81,6 +81,8 @@ class ModelSpec:
         Whether the number of trees applies to it.
     memory
         Measures memory in use; what a run adds to it is the model's size.
+    packages
+        Packages whose versions decide what a rival answers.
     """
 
     name: str
@@ -91,6 +93,7 @@ class ModelSpec:
     optional: bool = False
     has_trees: bool = True
     memory: Callable[[], int | None] = anonymous_bytes
+    packages: tuple[str, ...] = ("river",)
 
     @property
     def ours(self) -> bool:
@@ -254,7 +257,15 @@ def _capymoa(class_name: str, setting: Setting) -> OneByOne:
 
 
 def _onelearn_amf(setting: Setting) -> OneByOne:
-    """onelearn's Mondrian forest; it must be told the number of classes beforehand."""
+    """onelearn's Mondrian forest; it must be told the number of classes beforehand.
+
+    Its last version (0.3.0) looks for a warning where NumPy no longer has it; nothing else of it needs
+    old packages.
+    """
+    import numpy.core.numeric as old_home
+
+    if not hasattr(old_home, "ComplexWarning"):
+        old_home.ComplexWarning = np.exceptions.ComplexWarning
     from onelearn import AMFClassifier
 
     classes = setting.stream.classes
@@ -281,9 +292,9 @@ def _onelearn_amf(setting: Setting) -> OneByOne:
     return OneByOne(encode, predict, learn)
 
 
+register_ours("stream", "StreamForestClassifier")  # the first is the one rivals are held against
 register_ours("consistent", "ConsistentForestClassifier")
 register_ours("online", "OnlineForestClassifier")
-register_ours("stream", "StreamForestClassifier")
 register(ModelSpec("river-tree", "River HoeffdingTree", _river_tree, has_trees=False))
 register(ModelSpec("river-arf", "River ARF", _river_arf))
 register(ModelSpec("river-amf", "River AMF", _river_amf))
@@ -296,6 +307,7 @@ register(
         partial(_capymoa, "AdaptiveRandomForestClassifier"),
         optional=True,
         memory=java_heap_bytes,
+        packages=("capymoa", "java"),
     )
 )
 register(
@@ -305,6 +317,15 @@ register(
         partial(_capymoa, "StreamingRandomPatches"),
         optional=True,
         memory=java_heap_bytes,
+        packages=("capymoa", "java"),
     )
 )
-register(ModelSpec("onelearn-amf", "onelearn AMF", _onelearn_amf, optional=True))
+register(
+    ModelSpec(
+        "onelearn-amf",
+        "onelearn AMF",
+        _onelearn_amf,
+        optional=True,
+        packages=("onelearn", "numba"),
+    )
+)

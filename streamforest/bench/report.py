@@ -81,15 +81,28 @@ def check_output(option: str, path: Path | None) -> None:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"{option} is {str(path)!r}; give a file in a folder that exists")
     if option == "--plot":
-        if find_spec("matplotlib") is None:
-            raise ConfigError(
-                f"{option} needs matplotlib, which is not installed; "
-                "run: pip install 'streamforest[bench]'"
-            )
+        _check_matplotlib(option)
         if path.suffix.lower() not in PLOT_FORMATS:
             raise ConfigError(
                 f"{option} is {str(path)!r}; give a name that ends in {', '.join(PLOT_FORMATS)}"
             )
+
+
+def check_plot_folder(option: str, folder: Path | None) -> None:
+    """The same for a folder of plots, which need not exist yet."""
+    if folder is None:
+        return
+    if not folder.absolute().parent.is_dir():
+        raise ConfigError(f"{option} is {str(folder)!r}; give a folder inside one that exists")
+    _check_matplotlib(option)
+
+
+def _check_matplotlib(option: str) -> None:
+    if find_spec("matplotlib") is None:
+        raise ConfigError(
+            f"{option} needs matplotlib, which is not installed; "
+            "run: pip install 'streamforest[bench]'"
+        )
 
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
@@ -123,6 +136,8 @@ class Line:
     spread: NDArray[np.float64] | None = None
     """Half the height of a band around the line."""
     dashed: bool = False
+    strong: bool = False
+    """What the plot is about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +149,8 @@ class Panel:
     x_label: str = "events"
     y_label: str = "accuracy"
     log_x: bool = False
+    marks: Sequence[float] = ()
+    """Where to draw an upright line."""
 
 
 def plot(path: Path, panels: Sequence[Panel], columns: int = 2) -> None:
@@ -155,7 +172,12 @@ def plot(path: Path, panels: Sequence[Panel], columns: int = 2) -> None:
         for line in panel.lines:
             style = "--" if line.dashed else "-"
             (handles[line.label],) = axes.plot(
-                line.x, line.y, style, color=colour[line.label], linewidth=1.2
+                line.x,
+                line.y,
+                style,
+                color=colour[line.label],
+                linewidth=2.4 if line.strong else 1.2,
+                zorder=3 if line.strong else 2,
             )
             if line.spread is not None:
                 axes.fill_between(
@@ -166,6 +188,8 @@ def plot(path: Path, panels: Sequence[Panel], columns: int = 2) -> None:
                     alpha=0.15,
                     linewidth=0,
                 )
+        for mark in panel.marks:
+            axes.axvline(mark, color="grey", linewidth=0.8, linestyle=":")
         axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
         if panel.log_x:
             axes.set_xscale("log")

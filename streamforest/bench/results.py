@@ -60,11 +60,12 @@ class Runs:
         return self.all[0].memory_bytes
 
     def latency(self, which: str) -> Latency | None:
-        """Median over the runs of (median, 99th percentile) of `predict_us` or `learn_us`."""
-        pairs = [pair for run in self.all if (pair := getattr(run, which)) is not None]
-        if not pairs:
+        """Each the median over the runs: (median, 99th percentile, longest) call."""
+        found = [latency for run in self.all if (latency := getattr(run, which)) is not None]
+        if not found:
             return None
-        return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        middle, high, longest = (median(column) for column in zip(*found, strict=True))
+        return middle, high, longest
 
 
 @dataclass
@@ -139,6 +140,8 @@ class StreamResult:
     rows: dict[str, Row] = field(default_factory=dict)
     equal_cpu: list[EqualCpu] = field(default_factory=list)
     equal_cpu_failed: list[str] = field(default_factory=list)
+    kept: int = 0
+    """Runs that an earlier benchmark had measured."""
 
     def measured(self) -> list[Row]:
         """The rows that have figures."""
@@ -177,6 +180,7 @@ class StreamResult:
             "rows": [self._row_as_json(row) for row in self.rows.values()],
             "equal_cpu": [match.as_json() for match in self.equal_cpu],
             "equal_cpu_failed": self.equal_cpu_failed,
+            "runs_kept_from_earlier": self.kept,
         }
 
     def _row_as_json(self, row: Row) -> dict[str, Any]:
@@ -205,8 +209,8 @@ class StreamResult:
             "ours_by_dicts_times_as_fast": reference and row.slower_than(reference),
             "ours_by_batches_times_as_fast": batches and row.slower_than(batches),
             "memory_bytes": runs.memory_bytes,
-            "predict_us": predict and {"p50": predict[0], "p99": predict[1]},
-            "learn_us": learn and {"p50": learn[0], "p99": learn[1]},
+            "predict_us": predict and dict(zip(("p50", "p99", "max"), predict)),
+            "learn_us": learn and dict(zip(("p50", "p99", "max"), learn)),
             "curve": {
                 "window": self.window,
                 "events": ends.tolist(),
@@ -236,7 +240,7 @@ class ForestResult:
     def as_json(self) -> dict[str, Any]:
         """Everything, ready to be written."""
         return {
-            "settings": asdict(self.settings),
+            "settings": asdict(self.settings) | {"resume": str(self.settings.resume or "")},
             "streams": [result.as_json() for result in self.streams],
             "skipped": self.skipped,
         }

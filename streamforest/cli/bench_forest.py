@@ -10,6 +10,9 @@ import click
 @click.command()
 @click.option("--stream", "streams", multiple=True, metavar="NAME", help="Only this stream.")
 @click.option("--model", "models", multiple=True, metavar="NAME", help="Only this model.")
+@click.option(
+    "--held-out", is_flag=True, help="All streams: those that no setting of ours was chosen on."
+)
 @click.option("--trees", default=10, show_default=True, help="Trees of every forest.")
 @click.option("--our-trees", type=int, help="Trees of our own forests, if not as many.")
 @click.option("--events", type=int, help="Only the first so many events of each stream.")
@@ -23,6 +26,11 @@ import click
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
 @click.option("--seeds", default=1, show_default=True, help="How many seeds accuracy averages.")
 @click.option(
+    "--short-seeds",
+    type=int,
+    help="The same on streams of fewer than 2,000 events, where one run says little.",
+)
+@click.option(
     "--equal-cpu",
     default="best",
     show_default=True,
@@ -33,10 +41,23 @@ import click
     "--max-trees", default=500, show_default=True, help="Most trees tried at equal CPU time."
 )
 @click.option(
+    "--resume",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Keep every run here, and take those that are here: go on after an interruption.",
+)
+@click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Write all figures here."
 )
 @click.option(
     "--plot", "plot_file", type=click.Path(path_type=Path), help="Draw accuracy over events here."
+)
+@click.option(
+    "--plots",
+    "plot_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Draw accuracy over events here, a file for each stream.",
 )
 @click.option(
     "--explain", is_flag=True, help="Instead: where the time of one event goes in our forest."
@@ -45,6 +66,7 @@ import click
 def forest(
     streams: tuple[str, ...],
     models: tuple[str, ...],
+    held_out: bool,
     trees: int,
     our_trees: int | None,
     events: int | None,
@@ -52,10 +74,13 @@ def forest(
     repeats: int,
     seed: int,
     seeds: int,
+    short_seeds: int | None,
     equal_cpu: str,
     max_trees: int,
+    resume: Path | None,
     json_file: Path | None,
     plot_file: Path | None,
+    plot_folder: Path | None,
     explain: bool,
     listing: bool,
 ) -> None:
@@ -67,24 +92,28 @@ def forest(
     are skipped with a word on why.
     """
     from streamforest.bench import forest as benchmark
-    from streamforest.bench import forest_report, report
+    from streamforest.bench import forest_plots, forest_report, overview, report
     from streamforest.bench.results import ForestResult
     from streamforest.errors import StreamForestError
 
     settings = benchmark.Settings(
         streams=streams,
         models=models,
+        held_out=held_out,
         trees=trees,
         our_trees=our_trees,
         events=events,
         budget=budget,
         repeats=repeats,
         seeds=tuple(range(seed, seed + seeds)),
+        short_seeds=tuple(range(seed, seed + (seeds if short_seeds is None else short_seeds))),
         equal_cpu=equal_cpu,
         max_trees=max_trees,
+        resume=resume,
     )
     report.check_output("--json", json_file)
     report.check_output("--plot", plot_file)
+    report.check_plot_folder("--plots", plot_folder)
     console = report.table_console()
     if listing:
         forest_report.print_listing(console)
@@ -98,12 +127,16 @@ def forest(
             with bar.paused():
                 forest_report.print_stream(console, so_far.streams[-1])
             if json_file is not None:
-                report.write_json(json_file, "forest", so_far.as_json())
+                duels = [duel.as_json() for duel in overview.duels(so_far)]
+                report.write_json(json_file, "forest", so_far.as_json() | {"duels": duels})
 
         result = benchmark.run(settings, bar, show)
+    overview.print_overview(console, result)
     forest_report.print_foot(console, result)
     if plot_file is not None:
-        report.plot(plot_file, forest_report.panels(result))
+        report.plot(plot_file, forest_plots.panels(result))
+    if plot_folder is not None:
+        forest_plots.plot_each(plot_folder, result)
     if result.failures:
         raise StreamForestError("\n".join(["models failed:", *result.failures]))
 

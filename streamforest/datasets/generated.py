@@ -6,6 +6,7 @@ scikit-learn and River are imported only when one of their streams is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -114,25 +115,97 @@ def rbf(n: int = 20_000) -> Stream:
     return _from_river("rbf", islice(generator, n), seed=42)
 
 
-def agrawal(n: int = 20_000) -> Stream:
-    """River's Agrawal generator: function 0 turns into function 3 at event 10,000, width 100."""
+def agrawal(n: int = 20_000, before: int = 0, after: int = 3) -> Stream:
+    """River's Agrawal generator: one function turns into another at event 10,000, width 100."""
     from river.datasets import synth
 
     generator = synth.ConceptDriftStream(
-        stream=synth.Agrawal(classification_function=0, seed=42),
-        drift_stream=synth.Agrawal(classification_function=3, seed=42),
+        stream=synth.Agrawal(classification_function=before, seed=42),
+        drift_stream=synth.Agrawal(classification_function=after, seed=42),
         seed=42,
         position=10_000,
         width=100,
     )
-    return _from_river("agrawal", islice(generator, n), seed=42, categorical=("car", "zipcode"))
+    stream = _from_river("agrawal", islice(generator, n), seed=42)
+    return replace(stream, categorical=("car", "zipcode"), drifts=(10_000,) if n > 10_000 else ())
+
+
+def waveform(n: int = 10_000) -> Stream:
+    """River's waveform generator (Breiman et al. 1984): 21 columns and 19 of noise."""
+    from river.datasets import synth
+
+    return _from_river("waveform", islice(synth.Waveform(seed=42, has_noise=True), n), seed=42)
+
+
+def led(n: int = 10_000) -> Stream:
+    """River's LED generator (Breiman et al. 1984): seven segments, 17 columns that say nothing."""
+    from river.datasets import synth
+
+    generator = synth.LED(seed=42, noise_percentage=0.1, irrelevant_features=True)
+    return _from_river("led", islice(generator, n), seed=42)
+
+
+def hyperplane(n: int = 20_000) -> Stream:
+    """River's rotating hyperplane: ten features, all of them drifting."""
+    from river.datasets import synth
+
+    generator = synth.Hyperplane(
+        seed=42, n_features=10, n_drift_features=10, mag_change=0.001, noise_percentage=0.05
+    )
+    return _from_river("hyperplane", islice(generator, n), seed=42)
+
+
+def sea(n: int = 20_000) -> Stream:
+    """River's SEA concepts (Street and Kim 2001) one after the other, a quarter of the events each."""
+    from river.datasets import synth
+
+    quarter = n // 4
+    events: list[tuple[dict[Any, Any], Any]] = []
+    for variant in range(4):
+        generator = synth.SEA(variant=variant, seed=42 + variant, noise=0.1)
+        events += islice(generator, quarter)
+    stream = _from_river("sea", events, seed=42)
+    return replace(stream, drifts=(quarter, 2 * quarter, 3 * quarter))
+
+
+def rbf_drift(n: int = 20_000) -> Stream:
+    """River's random RBF generator with moving centroids: 10 features, 4 classes."""
+    from river.datasets import synth
+
+    generator = synth.RandomRBFDrift(
+        seed_model=42,
+        seed_sample=42,
+        n_classes=4,
+        n_features=10,
+        n_centroids=20,
+        change_speed=0.001,
+        n_drift_centroids=20,
+    )
+    return _from_river("rbf-drift", islice(generator, n), seed=42)
+
+
+def random_tree(n: int = 10_000) -> Stream:
+    """River's random tree generator: labels are the leaves of a tree over numbers and codes."""
+    from river.datasets import synth
+
+    generator = synth.RandomTree(
+        seed_tree=42,
+        seed_sample=42,
+        n_classes=4,
+        n_num_features=5,
+        n_cat_features=3,
+        n_categories_per_feature=5,
+        max_tree_depth=8,
+    )
+    stream = _from_river("random-tree", islice(generator, n), seed=42)
+    codes = tuple(name for name in stream.features if "cat" in name)
+    return replace(stream, categorical=codes)
 
 
 def _from_river(
     name: str,
     events: Iterable[tuple[dict[Any, Any], Any]],
     seed: int | None = None,
-    categorical: tuple[str, ...] = (),
 ) -> Stream:
     """Collect River's (dict, label) pairs; columns in the order of their names as text."""
     rows: list[list[float]] = []
@@ -148,5 +221,4 @@ def _from_river(
         y=np.array(labels),
         features=tuple(str(key) for key in keys),
         seed=seed,
-        categorical=categorical,
     )

@@ -28,12 +28,15 @@ class StreamSpec:
         Makes the stream; always the same rows in the same order.
     file
         The recorded set it is made of, where it is made of one.
+    held_out
+        Kept out of sight while settings were chosen: what a model does here was not tuned.
     """
 
     name: str
     about: str
     build: Callable[[], Stream]
     file: str | None = None
+    held_out: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -46,13 +49,13 @@ def register(spec: StreamSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names() -> list[str]:
-    """All names, in the order of the tables.
+def names(held_out: bool = False) -> list[str]:
+    """The streams of the tables, in their order; or those that settings were never chosen on.
 
-    >>> names()[:3]
-    ['digits', 'segments', 'phishing']
+    >>> names()[:3], names(held_out=True)[:2]
+    (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
     """
-    return list(_SPECS)
+    return [name for name, spec in _SPECS.items() if spec.held_out == held_out]
 
 
 def get_spec(name: str) -> StreamSpec:
@@ -81,23 +84,23 @@ def load(name: str, events: int | None = None) -> Stream:
     return stream if events is None else stream.head(events)
 
 
-def _shuffled(name: str, events: int) -> Callable[[], Stream]:
-    """Training rows of a recorded set, shuffled with seed 0, the first `events` of them."""
+def _shuffled(name: str, stop: int, start: int = 0) -> Callable[[], Stream]:
+    """Training rows of a recorded set, shuffled with seed 0, from `start` to `stop`."""
 
     def build() -> Stream:
         source = RecordedSet.read(name)
         rows = source.training_rows()
         order = np.random.default_rng(0).permutation(len(rows))
-        return replace(source.stream(rows[order[:events]]), seed=0, test=None)
+        return replace(source.stream(rows[order[start:stop]]), seed=0, test=None)
 
     return build
 
 
-def _as_recorded(name: str, events: int) -> Callable[[], Stream]:
-    """The first `events` rows of a set whose recorded order is the order of time."""
+def _as_recorded(name: str, stop: int | None, start: int = 0) -> Callable[[], Stream]:
+    """Rows `start` to `stop` of a set whose recorded order is the order of time."""
 
     def build() -> Stream:
-        return RecordedSet.read(name).stream(slice(0, events))
+        return RecordedSet.read(name).stream(slice(start, stop))
 
     return build
 
@@ -135,3 +138,50 @@ for _spec in (
     ),
 ):
     register(_spec)
+
+for _spec in (
+    StreamSpec(
+        "electricity-later",
+        "electricity, events 20,000 to 40,000",
+        _as_recorded("electricity", 40_000, 20_000),
+        "electricity",
+    ),
+    StreamSpec(
+        "covtype-later",
+        "covtype, events 100,000 to 110,000",
+        _as_recorded("covtype", 110_000, 100_000),
+        "covtype",
+    ),
+    StreamSpec(
+        "gas-drift",
+        "gases by sensors that age, as recorded",
+        _as_recorded("gas_drift", None),
+        "gas_drift",
+    ),
+    StreamSpec(
+        "letter-later",
+        "letter, the other 10,000 rows",
+        _shuffled("letter", 20_000, 10_000),
+        "letter",
+    ),
+    StreamSpec(
+        "mnist14-later",
+        "mnist14, the next 3,000 rows",
+        _shuffled("mnist14", 6_000, 3_000),
+        "mnist14",
+    ),
+    StreamSpec(
+        "agrawal-1-6",
+        "Agrawal loans, function 1 to 6 at event 10,000",
+        partial(generated.agrawal, before=1, after=6),
+    ),
+    StreamSpec("waveform", "waveforms with 19 columns of noise", generated.waveform),
+    StreamSpec(
+        "led", "a display with 10 % of its segments wrong, 17 more at random", generated.led
+    ),
+    StreamSpec("hyperplane", "a plane that turns, 5 % of the labels wrong", generated.hyperplane),
+    StreamSpec("sea", "SEA, four concepts, 10 % of the labels wrong", generated.sea),
+    StreamSpec("rbf-drift", "random RBF whose centroids move", generated.rbf_drift),
+    StreamSpec("random-tree", "labels by a random tree, numbers and codes", generated.random_tree),
+):
+    register(replace(_spec, held_out=True))

@@ -40,6 +40,8 @@ class Stream:
         Seed of the order or of the generator, where there is one.
     categorical
         Names of columns whose numbers are codes without order. Their values stay numbers.
+    drifts
+        Events at which the stream is known to change.
 
     Examples
     --------
@@ -59,6 +61,7 @@ class Stream:
     bayes: NDArray[np.bool_] | None = None
     seed: int | None = None
     categorical: tuple[str, ...] = ()
+    drifts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         def refuse(what: str) -> None:
@@ -113,13 +116,15 @@ class Stream:
             y=self.y[rows],
             test=None if self.test is None else self.test[rows],
             bayes=None if self.bayes is None else self.bayes[rows],
+            drifts=(),
         )
 
     def head(self, n: int) -> Stream:
         """The first `n` rows, or all of them where there are fewer."""
         if n < 1:
             raise DatasetError(f"stream {self.name!r}: head of {n} rows; ask for at least 1")
-        return self.take(slice(0, n))
+        drifts = tuple(event for event in self.drifts if event < n)
+        return replace(self.take(slice(0, n)), drifts=drifts)
 
     def split(self) -> tuple[Stream, Stream]:
         """(training rows, official test rows), both in their recorded order."""

@@ -91,7 +91,7 @@ class RecordedSource:
     @staticmethod
     def names() -> list[str]:
         """The sets that `open` knows."""
-        return datasets.names()
+        return datasets.names() + datasets.names(held_out=True)
 
     @classmethod
     def open(

@@ -105,6 +105,49 @@ def test_plot_is_drawn(tmp_path: Path) -> None:
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_interrupted_benchmark_goes_on(tmp_path: Path) -> None:
+    """What was measured before is taken from the folder, and the tables are the same."""
+    common = ("--events", "250", "--repeats", "1", "--seeds", "2", "--trees", "2")
+    tables = []
+    for streams in (("bananas",), ("bananas", "gaussians"), ("bananas", "gaussians")):
+        chosen = [word for name in streams for word in ("--stream", name)]
+        result = invoke(
+            *(*chosen, *common, *MODELS, "--resume", str(tmp_path / "runs")),
+            *("--json", str(tmp_path / "out.json")),
+        )
+        assert result.exit_code == 0, result.output
+        document = json.loads((tmp_path / "out.json").read_text())
+        tables.append({entry["stream"]: entry for entry in document["streams"]})
+    first, second, third = tables
+    assert first["bananas"]["runs_kept_from_earlier"] == 0
+    assert second["bananas"]["rows"] == first["bananas"]["rows"]
+    assert second["bananas"]["runs_kept_from_earlier"] == 4
+    assert second["gaussians"]["runs_kept_from_earlier"] == 0
+    assert third["gaussians"]["runs_kept_from_earlier"] == 4
+    assert third["gaussians"]["rows"] == second["gaussians"]["rows"]
+    assert "8 runs were measured earlier" in result.stdout
+
+
+def test_ours_and_the_best_rival_in_one_table(tmp_path: Path) -> None:
+    result = invoke(
+        *("--stream", "bananas", "--stream", "agrawal", "--events", "400", "--repeats", "1"),
+        *("--trees", "2", "--model", "consistent", *MODELS, "--max-trees", "4"),
+        *("--json", str(tmp_path / "out.json"), "--plots", str(tmp_path / "plots")),
+    )
+    assert result.exit_code == 0, result.output
+    duels = json.loads((tmp_path / "out.json").read_text())["duels"]
+    assert [duel["stream"] for duel in duels] == ["bananas", "agrawal"]
+    for duel in duels:
+        assert duel["ours"] == "consistent"
+        assert duel["verdict"] in ("above", "level", "below")
+        assert duel["equal_cpu_trees"] >= 1
+    assert "of 2 streams" in result.stdout
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == [
+        "agrawal.png",
+        "bananas.png",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -112,6 +155,7 @@ def test_plot_is_drawn(tmp_path: Path) -> None:
         (("--model", "arf"), "river-arf"),
         (("--trees", "0"), "trees is 0"),
         (("--json", "/no/such/folder/out.json"), "--json"),
+        (("--plots", "/no/such/folder/plots"), "--plots"),
         (("--nonsense",), "No such option"),
     ],
 )
@@ -173,6 +217,7 @@ def test_names_are_listed() -> None:
     result = invoke("--list")
     assert result.exit_code == 0
     assert "gaussians" in result.stdout
+    assert "electricity-later" in result.stdout
     assert "capymoa-arf" in result.stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ import pytest
 
 from streamforest import datasets
 from streamforest.bench import machine, models, report
+from streamforest.bench.cells import Cells
 from streamforest.bench.forest import Settings, fit_trees
 from streamforest.bench.models import Batches, ModelSpec, Setting
+from streamforest.bench.overview import duels
 from streamforest.bench.prequential import Measurement, measure, windowed
+from streamforest.bench.results import ForestResult, Row, Runs, StreamResult
+from streamforest.bench.worker import Request
 from streamforest.datasets import Label, Stream
 from streamforest.errors import ConfigError
 
@@ -188,3 +193,62 @@ def test_versions_name_every_package() -> None:
     found = machine.versions()
     assert {"python", "numpy", "river", "capymoa", "java"} <= set(found)
     assert found["river"] != "–"
+
+
+def _run(correct: list[bool], truncated: bool = False) -> Measurement:
+    n = len(correct)
+    marks = np.array([n]), np.array([n * 1_000])
+    return Measurement(np.array(correct), marks, (1.0, 2.0, 3.0), None, None, truncated)
+
+
+def test_a_kept_run_is_found_only_for_what_it_was(stream: Stream, tmp_path: Path) -> None:
+    cells = Cells(tmp_path / "cells")
+    request = Request(trees=3, seed=1, events=4)
+    run = _run([True, False, True, True])
+    assert cells.find(MAJORITY, stream, request, 0) is None
+    cells.keep(MAJORITY, stream, request, 0, run)
+    found = cells.find(MAJORITY, stream, request, 0)
+    assert found is not None
+    assert found.correct.tolist() == run.correct.tolist()
+    assert found.cpu_us() == run.cpu_us()
+    assert found.predict_us == (1.0, 2.0, 3.0)
+    assert found.learn_us is None
+    assert cells.find(MAJORITY, stream, request, 1) is None
+    assert cells.find(MAJORITY, stream, replace(request, seed=2), 0) is None
+    assert cells.find(MAJORITY, stream, replace(request, trees=4), 0) is None
+    assert cells.find(MAJORITY, stream.head(9), request, 0) is None
+    assert cells.find(replace(MAJORITY, packages=("numpy",)), stream, request, 0) is None
+    assert cells.find(MAJORITY, stream, replace(request, budget=9.0), 0) is not None
+    (path,) = (tmp_path / "cells").iterdir()
+    path.write_bytes(path.read_bytes()[:-20])  # damaged: measured again, not an error
+    assert cells.find(MAJORITY, stream, request, 0) is None
+
+
+def test_a_run_cut_short_is_kept_for_its_own_budget(stream: Stream, tmp_path: Path) -> None:
+    cells = Cells(tmp_path)
+    request = Request(trees=3, seed=1, events=900, budget=5.0)
+    cells.keep(MAJORITY, stream, request, 0, _run([True] * 3, truncated=True))
+    found = cells.find(MAJORITY, stream, request, 0)
+    assert found is not None
+    assert found.truncated
+    assert found.events == 3
+    assert cells.find(MAJORITY, stream, replace(request, budget=6.0), 0) is None
+    assert cells.find(MAJORITY, stream, replace(request, budget=None), 0) is None
+
+
+def test_the_best_rival_is_judged_over_its_own_events() -> None:
+    stream = datasets.load("bananas", events=8)
+    rows = {}
+    for name, correct in (
+        ("stream", [True] * 4 + [False] * 4),
+        ("river-arf", [True] * 4 + [False, False, False, True]),
+        ("river-srp", [True, True, True]),
+    ):
+        runs = Runs(truncated=len(correct) < 8)
+        runs.add(0, _run(correct))
+        rows[name] = Row(models.get_spec(name), 10, runs)
+    result = StreamResult(stream, rows)
+    (duel,) = duels(ForestResult(Settings(), [result]))
+    assert duel.rival.spec.name == "river-arf"  # .625, though the other has 1.0 on easier events
+    assert duel.verdict == "below"
+    assert duel.accuracies == (0.5, 0.625)

@@ -30,6 +30,21 @@ RECORDED = {
     "covtype": ((10_000, 12), 7, [5, 5, 2, 2]),
 }
 
+HELD_OUT = {
+    "electricity-later": ((20_000, 6), 2, [0, 1, 0, 0]),
+    "covtype-later": ((10_000, 12), 3, [1, 1, 1, 1]),
+    "gas-drift": ((6697, 128), 6, ["Ethanol", "Ethanol", "Ethanol", "Ethanol"]),
+    "letter-later": ((10_000, 16), 26, ["M", "W", "P", "T"]),
+    "mnist14-later": ((3_000, 196), 10, [6, 4, 1, 9]),
+    "agrawal-1-6": ((20_000, 9), 2, [0, 0, 1, 0]),
+    "waveform": ((10_000, 40), 3, [2, 2, 2, 1]),
+    "led": ((10_000, 24), 10, [1, 2, 7, 3]),
+    "hyperplane": ((20_000, 10), 2, [0, 1, 0, 0]),
+    "sea": ((20_000, 3), 2, [False, False, False, False]),
+    "rbf-drift": ((20_000, 10), 4, [1, 2, 2, 3]),
+    "random-tree": ((10_000, 8), 4, [3, 3, 1, 3]),
+}
+
 
 def check(name: str, shape: tuple[int, int], n_classes: int, labels: list[object]) -> Stream:
     stream = datasets.load(name)
@@ -58,8 +73,25 @@ def test_streams_of_recorded_sets(name: str) -> None:
     assert stream.categorical == (("wilderness", "soil") if name == "covtype" else ())
 
 
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_streams_that_no_setting_was_chosen_on(name: str) -> None:
+    if reason := datasets.unavailable(name):
+        pytest.skip(reason)
+    stream = check(name, *HELD_OUT[name])
+    assert all(0 < event < len(stream) for event in stream.drifts)
+
+
+def test_a_part_of_a_stream_knows_its_changes() -> None:
+    stream = datasets.load("sea")
+    assert stream.drifts == (5_000, 10_000, 15_000)
+    assert stream.head(7_000).drifts == (5_000,)
+    assert stream.take(slice(6_000, 7_000)).drifts == ()
+    assert datasets.load("agrawal", events=2_000).drifts == ()
+
+
 def test_all_streams_are_covered() -> None:
     assert datasets.names() == [*EXPECTED, *RECORDED]
+    assert datasets.names(held_out=True) == list(HELD_OUT)
 
 
 def test_same_rows_every_time() -> None:
