@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from streamforest.errors import ConfigError
-from streamforest.observe.logs import printable
+from streamforest.text import printable
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.tables import Config
 from streamforest.stream.dlq import letters, send_back

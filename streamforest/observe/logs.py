@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from streamforest.text import printable
+
 
 class JsonLines(logging.Formatter):
     """A record as one JSON object."""
@@ -33,16 +35,6 @@ class Lines(logging.Formatter):
         """Time, level, message."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         return f"{clock} {record.levelname.lower():<7} {printable(record.getMessage())}"
-
-
-def printable(text: str, most: int = 1_000) -> str:
-    r"""Text from strangers as text: no control characters, no escape sequences, not too much.
-
-    >>> printable("a\x1b[31mb\nc")
-    'a\\x1b[31mb\\nc'
-    """
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:most])
-    return shown if len(text) <= most else shown + "…"
 
 
 def set_up(level: int = logging.INFO) -> None:

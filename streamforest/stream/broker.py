@@ -23,6 +23,7 @@ from types import TracebackType
 
 from streamforest.errors import BrokerError
 from streamforest.stream import jars
+from streamforest.stream.broker_security import LISTENERS, BrokerSecurity
 
 HOST = "127.0.0.1"
 _STARTED = "Kafka Server started"
@@ -32,10 +33,10 @@ _JVM = (
 )
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}{listeners}
+advertised.listeners=PLAINTEXT://{host}:{port}{advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}
 controller.quorum.voters=1@{host}:{controller}
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
@@ -78,6 +79,8 @@ class Broker:
         Further lines of `server.properties`.
     heap
         Megabytes of Java heap.
+    security
+        Certificates and users: opens the listeners of `at` beside the plain one, and asks for ACLs.
     """
 
     def __init__(
@@ -86,19 +89,29 @@ class Broker:
         port: int = 0,
         settings: Mapping[str, str] | None = None,
         heap: int = 256,
+        security: BrokerSecurity | None = None,
     ) -> None:
         self.ephemeral = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="streamforest-broker-"))
         self._settings = dict(settings or {})
         self._heap = heap
+        self._security = security
         known = self._state()
         self.port = int(known.get("port") or port or _free_port())
+        self._ports = {
+            name: int(known.get(name) or _free_port()) for name in (LISTENERS if security else ())
+        }
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def servers(self) -> str:
         """What a client connects to."""
         return f"{HOST}:{self.port}"
+
+    def at(self, listener: str) -> str:
+        """What a client connects to at a secured listener: one of `broker_security.LISTENERS`."""
+        assert self._security is not None, "this broker was started without security"
+        return f"{self._security.host}:{self._ports[listener]}"
 
     @property
     def log(self) -> Path:
@@ -144,13 +157,29 @@ class Broker:
     def _format(self, java: str, libs: Path, properties: Path) -> None:
         """Write the properties and make the storage folder, which fixes the node's identity."""
         logs = self.folder / "data"
-        text = _PROPERTIES.format(host=HOST, port=self.port, controller=_free_port(), logs=logs)
-        text += "".join(f"{key}={value}\n" for key, value in self._settings.items())
+        name = HOST if self._security is None else self._security.host
+        ports = self._ports.items()
+        text = _PROPERTIES.format(
+            host=HOST,
+            port=self.port,
+            controller=_free_port(),
+            logs=logs,
+            listeners="".join(f",{key.upper()}://{HOST}:{port}" for key, port in ports),
+            advertised="".join(f",{key.upper()}://{name}:{port}" for key, port in ports),
+            protocols="".join(f",{key.upper()}:{LISTENERS[key]}" for key in self._ports),
+        )
+        settings, credentials = self._settings, []
+        if self._security is not None:
+            settings = {**self._security.properties(), **settings}
+            credentials = self._security.credentials()
+        text += "".join(f"{key}={value}\n" for key, value in settings.items())
         fresh = properties.with_suffix(".tmp")
+        fresh.touch(mode=0o600)  # passwords of PLAIN stand in it
         fresh.write_text(text, encoding="utf-8")
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [java, "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"]
         command += ["kafka.tools.StorageTool", "format", "-t", "S" + cluster[1:], "-c", str(fresh)]
+        command += credentials
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode != 0:
             raise BrokerError(f"the broker's storage was not formatted: {done.stderr.strip()}")
@@ -215,7 +244,7 @@ class Broker:
         return state if isinstance(state, dict) else {}
 
     def _write_state(self, pid: int) -> None:
-        text = json.dumps({"pid": pid, "port": self.port})
+        text = json.dumps({"pid": pid, "port": self.port, **self._ports})
         (self.folder / "broker.json").write_text(text, encoding="utf-8")
 
 

@@ -1,0 +1,96 @@
+"""A local broker that asks who is there: TLS and SASL listeners, users, ACLs.
+
+For tests of pipelines that must log in. The plain listener stays, on loopback, and whoever comes through
+it is the operator: it may do everything, and gives others their ACLs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streamforest.errors import BrokerError
+
+LISTENERS = {
+    "tls": "SSL",
+    "mutual_tls": "SSL",
+    "sasl_tls": "SASL_SSL",
+    "sasl_plaintext": "SASL_PLAINTEXT",
+}
+"""Listener -> Kafka's name of its protocol."""
+_MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_ITERATIONS = 4096
+_PACKAGE = "org.apache.kafka.common.security"
+_SIMPLE = re.compile(r"[A-Za-z0-9._~-]+")
+
+
+@dataclass(frozen=True)
+class BrokerSecurity:
+    """What a secured node needs beside its folder.
+
+    Parameters
+    ----------
+    certificate
+        PEM file with the node's private key (PKCS#8), its certificate and the chain.
+    authority
+        PEM file with the authority that signs clients' certificates.
+    users
+        Name -> password, known to PLAIN and to both kinds of SCRAM.
+    host
+        The name clients are told to connect to: one that stands in the certificate.
+    """
+
+    certificate: Path
+    authority: Path
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    host: str = "localhost"
+
+    def properties(self) -> dict[str, str]:
+        """Lines of `server.properties`, beside those of every node."""
+        for word in (*self.users, *self.users.values()):
+            if not _SIMPLE.fullmatch(word):
+                raise BrokerError(
+                    "names and passwords of a local broker's users: letters, digits, . _ ~ -"
+                )
+        told = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificate),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority),
+            "listener.name.mutual_tls.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": ",".join((*_MECHANISMS, "PLAIN")),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+        plain = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
+        for listener in ("sasl_tls", "sasl_plaintext"):
+            prefix = f"listener.name.{listener}"
+            for mechanism in _MECHANISMS:
+                told[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = (
+                    f"{_PACKAGE}.scram.ScramLoginModule required;"
+                )
+            told[f"{prefix}.plain.sasl.jaas.config"] = (
+                f"{_PACKAGE}.plain.PlainLoginModule required {plain};"
+            )
+        return told
+
+    def credentials(self) -> list[str]:
+        """Arguments for the storage tool, salted: a password on a command line is in every `ps`."""
+        arguments = []
+        for name, password in self.users.items():
+            for mechanism, digest in _MECHANISMS.items():
+                salt = os.urandom(16)
+                salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, _ITERATIONS)
+                arguments += [
+                    "--add-scram",
+                    f'{mechanism}=[name="{name}",iterations={_ITERATIONS},'
+                    f'salt="{b64encode(salt).decode()}",'
+                    f'saltedpassword="{b64encode(salted).decode()}"]',
+                ]
+        return arguments
