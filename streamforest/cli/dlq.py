@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from streamforest.errors import ConfigError
-from streamforest.text import printable
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.tables import Config
 from streamforest.stream.dlq import letters, send_back
+from streamforest.text import printable
 
 
 @click.group()

@@ -71,7 +71,9 @@ class Security:
             if not key.is_file():
                 raise ConfigError(f"kafka.key_file = '{key}': no such file")
             _loaded(
-                "cert_file", self.cert_file, lambda file: context.load_cert_chain(file, key, password)
+                "cert_file",
+                self.cert_file,
+                lambda file: context.load_cert_chain(file, key, password),
             )
         return context
 
@@ -81,7 +83,8 @@ class Security:
         if self.tls:
             told["ssl_context"] = self.context()
         if self.sasl:
-            assert self.user is not None and self.password is not None
+            assert self.user is not None
+            assert self.password is not None
             hide_logins()
             told["sasl_mechanism"] = self.mechanism
             told["sasl_plain_username"] = self.user
@@ -94,7 +97,7 @@ class Connection:
     """A broker's address and how to reach it."""
 
     servers: str
-    security: Security = Security()  # noqa: RUF009 - frozen
+    security: Security = Security()
 
     @staticmethod
     def to(where: str | Connection) -> Connection:
