@@ -23,6 +23,7 @@ from streamforest.errors import (
     StreamForestError,
     StreamForestWarning,
 )
+from streamforest.text import printable, printable_lines
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("streamforest.cli.bench:bench", "Measure the forests and draw the papers' figures."),
@@ -39,6 +40,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
 """Name -> ("module:attribute", one-line help)."""
 
 DEBUG_VARIABLE = "STREAMFOREST_DEBUG"
+_MOST = 4_000  # characters of one error: it may quote what strangers wrote
 
 
 class Failure(click.ClickException):
@@ -48,7 +50,8 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message as click prints its own usage errors."""
-        click.echo(f"Error: {self.format_message()}", file=file, err=file is None)
+        text = printable_lines(self.format_message())
+        click.echo(f"Error: {text}", file=file, err=file is None)
 
 
 class Refusal(Failure):
@@ -99,7 +102,7 @@ class LazyGroup(click.Group):
         except (ConfigError, InputError) as error:
             raise Refusal(str(error)) from error
         except StreamForestError as error:
-            raise Failure(str(error)) from error
+            raise Failure(printable(str(error), _MOST)) from error
         except BrokenPipeError:
             raise  # a reader such as `head` left: click ends quietly
         except OSError as error:
@@ -108,8 +111,9 @@ class LazyGroup(click.Group):
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
+            told = printable(str(error), _MOST)
             raise Failure(
-                f"internal error, {type(error).__name__}: {error} "
+                f"internal error, {type(error).__name__}: {told} "
                 f"(a bug; set {DEBUG_VARIABLE}=1 to see where)"
             ) from error
 
@@ -129,7 +133,7 @@ def _plain_warnings() -> Iterator[None]:
                 usual(message, category, *args, **kwargs)
             elif str(message) not in shown:
                 shown.add(str(message))
-                click.echo(f"Warning: {message}", err=True)
+                click.echo(f"Warning: {printable(str(message), _MOST)}", err=True)
 
         warnings.showwarning = show
         yield

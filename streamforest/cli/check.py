@@ -10,6 +10,8 @@ import click
 
 from streamforest.runtime.config import load_pipeline
 from streamforest.stream.events import json_schema
+from streamforest.stream.security import Security
+from streamforest.text import printable
 
 
 @click.command()
@@ -24,6 +26,7 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
     if config.kafka is not None:
         rows += [
             ("events", f"{config.topics.events} at {config.kafka.servers}"),
+            ("security", _security(config.kafka.security)),
             ("delivery", _delivery(config.kafka.delivery)),
             ("time", "the records' own timestamps (CreateTime unless the topic says otherwise)"),
         ]
@@ -31,6 +34,21 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
         rows.append(("events", f"{loaded.source.total:,} of {loaded.source.topic}"))
     for label, text in rows:
         click.echo(f"{label:<9} {text}")
+
+
+def _security(security: Security) -> str:
+    """Who connects and how; where the password is, never what it is."""
+    told = {
+        "plaintext": "none: neither encrypted nor logged in",
+        "tls": "TLS",
+        "sasl-tls": "TLS",
+        "sasl-plaintext": "none: the login and all else go unencrypted",
+    }[security.kind]
+    if security.sasl:
+        told += f", logs in as {printable(security.user or '', 100)} by {security.mechanism}"
+    if security.tls:
+        told += f", trusts {security.ca_file or 'the authorities of this machine'}"
+    return told + (f", shows {security.cert_file}" if security.cert_file else "")
 
 
 def _delivery(kind: str) -> str:

@@ -26,10 +26,10 @@ def progress(run: Run, name: str, total: int | None, quiet: bool = False) -> Ite
         yield lambda run: None
     elif console.is_terminal:
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[shown]}"),
+            TextColumn("{task.fields[shown]}", markup=False),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console, transient=True) as bar:

@@ -13,6 +13,7 @@ from streamforest.errors import ConfigError
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.tables import Config
 from streamforest.stream.dlq import letters, send_back
+from streamforest.stream.security import Connection
 from streamforest.text import printable
 
 
@@ -21,14 +22,14 @@ def dlq() -> None:
     """Events that could not be taken: list them, send them back after a fix."""
 
 
-def _config(pipeline: Path) -> tuple[str, Config]:
+def _config(pipeline: Path) -> tuple[Connection, Config]:
     config = load_pipeline(pipeline, os.environ).config
     if config.kafka is None:
         raise ConfigError(
             f"{pipeline}: has no [kafka]; the dead letters of a file run are in "
             f"{config.run.folder / 'dead_letters.jsonl'}"
         )
-    return config.kafka.servers, config
+    return config.kafka.connection, config
 
 
 @dlq.command("list")
@@ -37,9 +38,9 @@ def _config(pipeline: Path) -> tuple[str, Config]:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
     """Show the dead letters of PIPELINE: where each came from and why it was refused."""
-    servers, config = _config(pipeline)
+    connection, config = _config(pipeline)
     reasons: Counter[str] = Counter()
-    for letter in letters(servers, config.topics.dead_letters, limit):
+    for letter in letters(connection, config.topics.dead_letters, limit):
         reasons[letter.reason] += 1
         size = letter.truncated or len(letter.value or b"")
         if as_json:
@@ -47,10 +48,12 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
             told |= {"reason": letter.reason, "message": letter.message, "bytes": size}
             click.echo(json.dumps(told))
         else:
-            place = f"{letter.topic}-{letter.partition}@{letter.offset}"
-            click.echo(f"{place}  {letter.reason}  {size} B  {printable(letter.message, 200)}")
+            place = f"{printable(letter.topic, 249)}-{letter.partition}@{letter.offset}"
+            why = f"{printable(letter.reason, 40)}  {size} B  {printable(letter.message, 200)}"
+            click.echo(f"{place}  {why}")
     if not as_json:
-        click.echo(", ".join(f"{reason} {n}" for reason, n in reasons.most_common()) or "none")
+        counts = [f"{printable(reason, 40)} {n}" for reason, n in reasons.most_common(50)]
+        click.echo(", ".join(counts) or "none")
 
 
 @dlq.command("replay")
@@ -58,6 +61,6 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
 @click.option("--reason", default=None, help="Only letters with this reason.")
 def replay_letters(pipeline: Path, reason: str | None) -> None:
     """Send the dead letters of PIPELINE back to their topic, each once, in one transaction."""
-    servers, config = _config(pipeline)
-    sent, left = send_back(servers, config.topics, reason)
+    connection, config = _config(pipeline)
+    sent, left = send_back(connection, config.topics, reason)
     click.echo(f"{sent} sent back, {left} left out")

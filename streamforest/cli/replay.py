@@ -12,12 +12,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from streamforest.errors import ConfigError
 from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.security import connection_from
 from streamforest.runtime.stopping import StopSignals
 from streamforest.stream.events import Format
 from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
 from streamforest.stream.replay import ReplayOptions
 from streamforest.stream.replay import replay as send
+from streamforest.stream.security import Connection
 from streamforest.stream.tables import SUFFIXES, open_file
+from streamforest.text import printable
 
 
 @click.command()
@@ -37,6 +40,13 @@ from streamforest.stream.tables import SUFFIXES, open_file
 @click.option("--labels-topic", default=None, help="Where late labels go.")
 @click.option("--format", "form", type=click.Choice(["json", "msgpack"]), default="json")
 @click.option("--vectors", is_flag=True, help="Features as an array instead of by name.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="TABLE.KEY=VALUE",
+    help="As in run; without a pipeline file for [kafka] alone, e.g. kafka.security=tls.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def replay(
     source: str,
@@ -55,6 +65,7 @@ def replay(
     labels_topic: str | None,
     form: Format,
     vectors: bool,
+    settings: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Send SOURCE to a topic: a recorded set by name, a file, or a pipeline file's [source].
@@ -62,14 +73,15 @@ def replay(
     A pipeline file also tells the broker and the topic. The same options give the same messages.
     """
     opened: Source
+    connection = None
     if source.endswith(".toml"):
-        pipeline = load_pipeline(Path(source), os.environ)
+        pipeline = load_pipeline(Path(source), os.environ, settings)
         if pipeline.source is None:
             raise ConfigError(f"{source}: has no [source] to replay; add one")
         opened, config = pipeline.source, pipeline.config
         topic = topic or config.topics.events
         if config.kafka is not None:
-            servers = servers or config.kafka.servers
+            connection = Connection(servers or config.kafka.servers, config.kafka.security)
             partitions = config.kafka.partitions
     elif source.endswith(SUFFIXES):
         opened = open_file(Path(source), events, "y", None, 1 << 20)
@@ -88,7 +100,9 @@ def replay(
         labels_topic=labels_topic,
         vectors=vectors,
     )
-    _send(servers or "127.0.0.1:9092", opened, options, quiet)
+    if connection is None:
+        connection = connection_from(os.environ, settings, servers, "127.0.0.1:9092")
+    _send(connection, opened, options, quiet)
 
 
 def _order(text: str) -> str | list[str | int]:
@@ -97,11 +111,11 @@ def _order(text: str) -> str | list[str | int]:
     return [int(part) if part.lstrip("-").isdigit() else part for part in text.split(",")]
 
 
-def _send(servers: str, source: Source, options: ReplayOptions, quiet: bool) -> None:
+def _send(connection: Connection, source: Source, options: ReplayOptions, quiet: bool) -> None:
     console = Console(stderr=True)
     begun = time.monotonic()
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[pace]}"),
@@ -111,12 +125,14 @@ def _send(servers: str, source: Source, options: ReplayOptions, quiet: bool) -> 
         StopSignals() as signals,
         Progress(*columns, console=console, transient=True, disable=hidden) as bar,
     ):
-        task = bar.add_task(options.topic, total=source.total * options.loops, pace="")
+        task = bar.add_task(
+            printable(options.topic, 100), total=source.total * options.loops, pace=""
+        )
 
         def show(sent: int) -> None:
             pace = sent / max(1e-9, time.monotonic() - begun)
             bar.update(task, completed=sent, pace=f"{pace:,.0f} events/s")
 
-        sent = send(servers, source, options, show, lambda: signals.requested is not None)
+        sent = send(connection, source, options, show, lambda: signals.requested is not None)
     seconds = time.monotonic() - begun
-    click.echo(f"{sent:,} messages to {options.topic} in {seconds:.1f} s")
+    click.echo(f"{sent:,} messages to {printable(options.topic)} in {seconds:.1f} s")

@@ -78,7 +78,7 @@ def run(
         set_up(logging.INFO if config.kafka is not None and not quiet else logging.WARNING)
         if servers is not None:
             drain = create_topics = True
-            _feed(loaded, servers)
+            _feed(loaded)
         metrics = PipelineMetrics(config.name, REASONS)
         if config.metrics_port:
             stack.enter_context(MetricsServer(metrics, config.metrics_host, config.metrics_port))
@@ -110,14 +110,16 @@ def _broker(where: str) -> Iterator[str]:
         yield own.servers
 
 
-def _feed(loaded: Pipeline, servers: str) -> None:
+def _feed(loaded: Pipeline) -> None:
     """Replay the source to the pipeline's topic, unless it is there already."""
     config = loaded.config
+    assert config.kafka is not None
     if loaded.source is None:
         raise ConfigError("--broker replays [source] to the broker, and this pipeline has none")
-    if topic_is_there(servers, config.topics.events):
+    if topic_is_there(config.kafka.connection, config.topics.events):
         return
-    replay(servers, loaded.source, ReplayOptions(config.topics.events, partitions=1))
+    options = ReplayOptions(config.topics.events, partitions=1)
+    replay(config.kafka.connection, loaded.source, options)
 
 
 def _consume(

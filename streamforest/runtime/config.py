@@ -16,6 +16,7 @@ from streamforest.errors import ConfigError, DatasetError
 from streamforest.runtime import tables
 from streamforest.runtime.models import KINDS, Model, build, from_factory
 from streamforest.runtime.options import Checker, nearest
+from streamforest.runtime.security import read_security, refuse_secrets
 from streamforest.runtime.settings import gather
 from streamforest.runtime.tables import Config, KafkaTable, ModelTable, SourceTable
 from streamforest.stream.kafka_topics import Topics
@@ -88,10 +89,14 @@ def load_pipeline(
 def _kafka(check: Checker, name: str) -> KafkaTable | None:
     if "kafka" not in check.settings.tables:
         return None
-    values = check.read("kafka", tables.KAFKA)
+    known = {**tables.KAFKA, **tables.SECURITY}
+    refuse_secrets(check, known)
+    values = check.read("kafka", known)
     if values["servers"] is None and not any(p.startswith("kafka.servers") for p in check.problems):
         check.problems.append("kafka.servers: missing; give host:port of the broker")
-    return KafkaTable(**{**values, "group": values["group"] or name})
+    security = read_security(check, values)
+    own = {key: values[key] for key in tables.KAFKA}
+    return KafkaTable(**{**own, "group": values["group"] or name, "security": security})
 
 
 def _source(

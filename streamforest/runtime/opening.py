@@ -15,7 +15,7 @@ from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.runtime.telemetry import Telemetry
 from streamforest.stream.events import Format, decoder
 from streamforest.stream.files import FileLog, RunLock
-from streamforest.stream.kafka import KafkaLog, KafkaSettings
+from streamforest.stream.kafka import KafkaLog, KafkaSettings, check_permissions
 from streamforest.stream.kafka_topics import ensure_topics
 from streamforest.stream.records import Log
 
@@ -77,7 +77,7 @@ def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callabl
             files.clear()
         return files
     kafka = config.kafka
-    ensure_topics(kafka.servers, config.topics, create_topics, kafka.partitions)
+    ensure_topics(kafka.connection, config.topics, create_topics, kafka.partitions)
     settings = KafkaSettings(
         servers=kafka.servers,
         topics=config.topics,
@@ -87,7 +87,9 @@ def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callabl
         instance=kafka.instance,
         session_ms=kafka.session_ms,
         stall_seconds=kafka.stall_seconds,
+        security=kafka.security,
     )
+    check_permissions(settings)
     return KafkaLog(settings, decode, stopping)
 
 

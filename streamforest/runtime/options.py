@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamforest.runtime.settings import Settings
+from streamforest.text import shown
 
 REQUIRED: Any = object()
 """Default of an option that must be given."""
@@ -23,6 +24,8 @@ class Option:
     accepts: Callable[[Any], bool]
     expected: str
     default: Any = REQUIRED
+    shown: bool = True
+    """Whether a wrong value is repeated in the message; one that may be a secret is not."""
 
 
 def whole(least: int, most: int, default: Any = REQUIRED) -> Option:
@@ -59,8 +62,11 @@ class Checker:
 
     def problem(self, dotted: str, value: Any, remedy: str) -> None:
         """Note a wrong value with its key, its origin and what would be right."""
-        shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:79] + "…"
-        self.problems.append(f"{dotted} = {shown}{self.settings.where(dotted)}: {remedy}")
+        self.problems.append(f"{dotted} = {shown(value)}{self.settings.where(dotted)}: {remedy}")
+
+    def hidden(self, dotted: str, remedy: str) -> None:
+        """Note a value that is wrong and must not be repeated."""
+        self.problems.append(f"{dotted}{self.settings.where(dotted)}: {remedy}")
 
     def unknown(self, dotted: str, valid: list[str]) -> None:
         """Note a key or table that does not exist."""
@@ -95,6 +101,8 @@ class Checker:
             values[key] = None if option.default is REQUIRED else option.default
             if key in raw and option.accepts(raw[key]):
                 values[key] = raw[key]
+            elif key in raw and not option.shown:
+                self.hidden(f"{dotted}.{key}", f"expected {option.expected} (value not shown)")
             elif key in raw:
                 self.problem(f"{dotted}.{key}", raw[key], f"expected {option.expected}")
             elif option.default is REQUIRED:

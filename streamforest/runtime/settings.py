@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError
+from streamforest.text import shown
 
 PREFIX = "STREAMFOREST_"
 _MAX_BYTES = 1 << 20
@@ -34,7 +35,7 @@ class Settings:
             if not isinstance(inner, dict):
                 above = ".".join(parents[: depth + 1])
                 raise ConfigError(
-                    f"{dotted} (from {origin}): {above} is {inner!r}, not a table; "
+                    f"{dotted} (from {origin}): {above} is a value, not a table; "
                     "remove one of the two"
                 )
             table = inner
@@ -53,7 +54,14 @@ def gather(path: Path, environ: Mapping[str, str], flags: Iterable[str] = ()) ->
     `STREAMFOREST_MODEL__N_TREES=20` and `--set model.n_trees=20` both mean `n_trees = 20` in
     `[model]`. Variables without a double underscore are no settings and are left alone.
     """
-    settings = Settings(_read(path))
+    return overlay(_read(path), environ, flags)
+
+
+def overlay(
+    tables: dict[str, Any], environ: Mapping[str, str], flags: Iterable[str] = ()
+) -> Settings:
+    """Environment variables and `--set` flags over the tables of a file."""
+    settings = Settings(tables)
     for name in sorted(environ):
         if name.startswith(PREFIX) and "__" in name.removeprefix(PREFIX):
             dotted = name.removeprefix(PREFIX).lower().replace("__", ".")
@@ -62,7 +70,10 @@ def gather(path: Path, environ: Mapping[str, str], flags: Iterable[str] = ()) ->
         dotted, equals, text = flag.partition("=")
         dotted = dotted.strip()
         if not equals or "." not in dotted or not all(dotted.split(".")):
-            raise ConfigError(f"--set {flag}: expected table.key=value, e.g. model.n_trees=20")
+            told = (
+                shown(dotted) if equals else "without '='"
+            )  # what stands behind it may be a secret
+            raise ConfigError(f"--set {told}: expected table.key=value, e.g. model.n_trees=20")
         settings.set(dotted, parse_value(text.strip()), "--set")
     return settings
 

@@ -11,6 +11,7 @@ from typing import Any
 from streamforest.runtime.options import Option, whole
 from streamforest.stream.kafka_topics import DEFAULT_PARTITIONS, Topics
 from streamforest.stream.recorded import ClassSchedule
+from streamforest.stream.security import MECHANISMS, PROTOCOLS, Connection, Security
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,12 @@ class KafkaTable:
     session_ms: int
     stall_seconds: int
     partitions: int
+    security: Security
+
+    @property
+    def connection(self) -> Connection:
+        """For every client of the pipeline."""
+        return Connection(self.servers, self.security)
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,28 @@ KAFKA = {
     "stall_seconds": whole(1, 86_400, default=60),
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
 }
+_PLACE = Option(
+    lambda value: isinstance(value, str) and value.strip() != "",
+    "the name of the place, not the secret itself",
+    None,
+    shown=False,
+)
+SECURITY = {
+    "security": choice(*PROTOCOLS, default="plaintext"),
+    "ca_file": text("the path of a PEM file with the broker's authority"),
+    "cert_file": text("the path of a PEM file with the client's certificate"),
+    "key_file": text("the path of a PEM file with the client's private key"),
+    "key_password_env": _PLACE,
+    "key_password_file": _PLACE,
+    "sasl_mechanism": choice(*MECHANISMS, default=MECHANISMS[0]),
+    "user": text("the name to log in with"),
+    "password_env": _PLACE,
+    "password_file": _PLACE,
+    "allow_unencrypted_login": Option(
+        lambda value: isinstance(value, bool), "true or false", False
+    ),
+}
+"""The keys of `[kafka]` that say how to reach the broker, beside `servers`."""
 _TOPIC = Option(
     lambda value: (
         isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None

@@ -131,12 +131,14 @@ def _certificate(
             f"{where}: its certificate is {error.verify_message}: give the broker a new one (or set "
             "this machine's clock)"
         )
-    authority = f"kafka.ca_file = '{security.ca_file}'"
     if security.ca_file is None:
-        authority = "any authority this machine knows; name the right one with kafka.ca_file"
+        return (
+            f"{where}: its certificate is not signed by an authority this machine knows "
+            f"({error.verify_message}): name the file of the one that signed it in kafka.ca_file"
+        )
     return (
-        f"{where}: its certificate is not signed by {authority} ({error.verify_message}): the file "
-        "of the authority that signed the broker's certificate belongs there"
+        f"{where}: its certificate is not signed by kafka.ca_file = '{security.ca_file}' "
+        f"({error.verify_message}): give the file of the authority that did sign it"
     )
 
 

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import AuthorizationError, KafkaError
 
 from streamforest.errors import BrokerError
 from streamforest.stream.dead_letters import Letter, read_letter
+from streamforest.stream.kafka_clients import admin, connect
+from streamforest.stream.kafka_permissions import (
+    Need,
+    explain,
+    lacking,
+    needs_of_dlq_replay,
+    refusal,
+)
 from streamforest.stream.kafka_topics import Topics
+from streamforest.stream.security import Connection
 
 
-def _consumer(servers: str, **settings: Any) -> Any:
-    try:
-        return KafkaConsumer(
-            bootstrap_servers=servers,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            **settings,
-        )
-    except KafkaError as error:
-        raise BrokerError(f"no broker answers at {servers}: {type(error).__name__}") from error
+def _consumer(where: str | Connection, **settings: Any) -> Any:
+    return connect(
+        KafkaConsumer,
+        where,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        **settings,
+    )
 
 
 def _records(consumer: Any, tp: TopicPartition, start: int) -> Iterator[Any]:
@@ -40,9 +48,10 @@ def _records(consumer: Any, tp: TopicPartition, start: int) -> Iterator[Any]:
             yield from (record for record in records if record.offset < end)
 
 
-def letters(servers: str, topic: str, most: int) -> Iterator[Letter]:
+def letters(where: str | Connection, topic: str, most: int) -> Iterator[Letter]:
     """The dead letters of a topic, oldest first, at most so many."""
-    consumer = _consumer(servers)
+    _check(where, topic, [Need("Read", "topic", topic)])
+    consumer = _consumer(where)
     try:
         for number in sorted(consumer.partitions_for_topic(topic)):
             for record in _records(consumer, TopicPartition(topic, number), 0):
@@ -56,21 +65,45 @@ def letters(servers: str, topic: str, most: int) -> Iterator[Letter]:
         consumer.close(autocommit=False)
 
 
-def send_back(servers: str, topics: Topics, reason: str | None = None) -> tuple[int, int]:
-    """Send dead letters back to the topic they came from, each once; (sent, left out).
+def _check(where: str | Connection, topic: str, needs: list[Need]) -> None:
+    """BrokerError if the topic is not there, or something is not allowed."""
+    connection = Connection.to(where)
+    client = admin(connection)
+    try:
+        missing = lacking(client, needs)
+        if missing:
+            raise refusal(connection, missing)
+        if not client.describe_topics([topic])[0]["partitions"]:
+            raise BrokerError(
+                f"the broker at {connection.servers} has no topic '{topic}': a run makes it with "
+                "--create-topics"
+            )
+    finally:
+        client.close()
+
+
+def send_back(
+    where: str | Connection, topics: Topics, reason: str | None = None
+) -> tuple[int, int]:
+    """Send dead letters back to the pipeline's events, each once; (sent, left out).
 
     One transaction holds the messages and how far the dead letters were read, so that a second call
     goes on where the first ended, and a crash in between sends nothing twice. A letter whose value
-    was too large to be carried is read where it came from, if it is still there.
+    was too large to be carried is read where it came from, if it is still there. Where a letter says
+    it came from is a header that anybody can write: one that names another topic, or a place that
+    does not exist, is left out.
     """
+    needs = needs_of_dlq_replay(topics)
+    _check(where, topics.dead_letters, needs)
     group = f"{topics.dead_letters}.replay"
-    consumer = _consumer(servers, group_id=group)
-    producer = KafkaProducer(
-        bootstrap_servers=servers, transactional_id=group, acks="all", max_request_size=32 << 20
+    consumer = _consumer(where, group_id=group)
+    producer = connect(
+        KafkaProducer, where, transactional_id=group, acks="all", max_request_size=32 << 20
     )
     sent = left = 0
     try:
         producer.init_transactions()
+        lanes = producer.partitions_for(topics.events)
         for number in sorted(consumer.partitions_for_topic(topics.dead_letters)):
             tp = TopicPartition(topics.dead_letters, number)
             start = consumer.committed(tp, timeout_ms=20_000) or 0
@@ -81,9 +114,11 @@ def send_back(servers: str, topics: Topics, reason: str | None = None) -> tuple[
             futures = []
             for record in batch:
                 letter = read_letter(record)
-                wanted = letter is not None and (reason is None or letter.reason == reason)
-                value = _whole(servers, letter) if letter is not None and wanted else None
-                if letter is None or not wanted or (value is None and letter.key is None):
+                if letter is None or not _wanted(letter, topics, lanes, reason):
+                    left += 1
+                    continue
+                value = _whole(where, letter)
+                if value is None and letter.key is None:
                     left += 1
                     continue
                 futures.append(
@@ -96,6 +131,9 @@ def send_back(servers: str, topics: Topics, reason: str | None = None) -> tuple[
             end = batch[-1].offset + 1
             producer.send_offsets_to_transaction({tp: OffsetAndMetadata(end, "", -1)}, group)
             producer.commit_transaction()
+    except AuthorizationError as error:
+        with closing(admin(where)) as client:
+            raise explain(client, Connection.to(where), needs, error) from error
     except KafkaError as error:
         raise BrokerError(f"dlq replay: {type(error).__name__}: {error}") from error
     finally:
@@ -104,11 +142,20 @@ def send_back(servers: str, topics: Topics, reason: str | None = None) -> tuple[
     return sent, left
 
 
-def _whole(servers: str, letter: Letter) -> bytes | None:
+def _wanted(letter: Letter, topics: Topics, lanes: Iterable[int], reason: str | None) -> bool:
+    return (
+        letter.topic == topics.events
+        and letter.partition in lanes
+        and letter.offset >= 0
+        and (reason is None or letter.reason == reason)
+    )
+
+
+def _whole(where: str | Connection, letter: Letter) -> bytes | None:
     """The original value, from its source where the letter carries only its beginning."""
     if letter.truncated is None:
         return letter.value
-    consumer = _consumer(servers, max_partition_fetch_bytes=64 << 20)
+    consumer = _consumer(where, max_partition_fetch_bytes=64 << 20)
     tp = TopicPartition(letter.topic, letter.partition)
     try:
         consumer.assign([tp])

@@ -16,6 +16,7 @@ from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import (
+    AuthorizationError,
     CommitFailedError,
     FencedInstanceIdError,
     IllegalGenerationError,
@@ -30,9 +31,12 @@ from kafka.errors import (
 )
 
 from streamforest.errors import BrokerError, RecoveryError
+from streamforest.stream.diagnosis import diagnose
 from streamforest.stream.events import Decoder, Event
 from streamforest.stream.failpoints import failpoint
+from streamforest.stream.kafka_clients import admin
 from streamforest.stream.kafka_guard import JoinWatch, TransactionalProducer, captured
+from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
 from streamforest.stream.kafka_reader import KafkaReader, read_journal
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.ownership import OneOwnerAssignor
@@ -46,6 +50,7 @@ from streamforest.stream.records import (
     Stretch,
     Transaction,
 )
+from streamforest.stream.security import Connection, Security
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +64,7 @@ _NOT_OURS = (
 )
 _METADATA_LIMIT = 4096
 _STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
+_ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot be reached
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -80,14 +86,36 @@ class KafkaSettings:
     """How often the client looks for new partitions."""
     stall_seconds: float = 60.0
     fetch_bytes: int = 16 << 20
+    security: Security = Security()  # noqa: RUF009 - frozen
+
+    @property
+    def connection(self) -> Connection:
+        """The broker and how to reach it."""
+        return Connection(self.servers, self.security)
+
+    @property
+    def needs(self) -> list[Need]:
+        """What the broker must allow."""
+        return needs_of_run(self.topics, self.group, self.exactly_once)
 
     def client(self) -> dict[str, Any]:
         """What every client of this pipeline is told."""
         return {
-            "bootstrap_servers": self.servers,
+            **self.connection.arguments(),
             "request_timeout_ms": 10_000,
             "reconnect_backoff_max_ms": 1_000,
         }
+
+
+def check_permissions(settings: KafkaSettings) -> None:
+    """BrokerError with all that a pipeline lacks, before it begins to read."""
+    client = admin(settings.connection)
+    try:
+        missing = lacking(client, settings.needs)
+    finally:
+        client.close()
+    if missing:
+        raise refusal(settings.connection, missing)
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -398,6 +426,8 @@ class KafkaLog:
             self.note_loss()
             self._consumer._coordinator.request_rejoin()
             raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
+        except AuthorizationError as error:
+            raise self._not_allowed(error) from error
         except KafkaError as error:
             raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
 
@@ -441,11 +471,29 @@ class KafkaLog:
         """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
         if isinstance(error, UnknownTopicOrPartitionError):
             raise BrokerError(f"{what}: a topic is missing: {error}") from error
+        if isinstance(error, AuthorizationError):
+            raise self._not_allowed(error) from error
         self._heed_stop()
+        self._tell_trouble()
         pause = _BACK_OFF[min(self._failures, len(_BACK_OFF) - 1)]
         self._failures += 1
         log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)
         time.sleep(pause)
+
+    def _tell_trouble(self) -> None:
+        """Now and then, say why the broker cannot be reached: a password may have been changed."""
+        if self._failures % _ASK_AFTER == _ASK_AFTER - 1:
+            trouble = diagnose(self.settings.connection)
+            if trouble is not None:
+                log.warning("%s", trouble.text)
+
+    def _not_allowed(self, error: AuthorizationError) -> BrokerError:
+        """A permission that was taken away while the pipeline runs, by name."""
+        client = admin(self.settings.connection)
+        try:
+            return explain(client, self.settings.connection, self.settings.needs, error)
+        finally:
+            client.close()
 
 
 def _messages(topics: Topics, transaction: Transaction) -> Iterator[tuple[str, Any]]:

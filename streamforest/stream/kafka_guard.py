@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka.errors import AuthorizationError, KafkaError
 
 from streamforest.stream.records import CommitInDoubt, Outgoing
 
@@ -148,6 +148,8 @@ class TransactionalProducer:
             )
         producer.flush(timeout=self.deadline)
         for future in futures:
+            if future.is_done and isinstance(future.exception, AuthorizationError):
+                raise future.exception  # no doubt about this one, and asking again changes nothing
             if not future.is_done or future.failed():
                 raise CommitInDoubt(f"a message was not taken by the broker: {future.exception!r}")
         return futures

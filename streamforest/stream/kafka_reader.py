@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
-from streamforest.errors import RecoveryError
+from streamforest.errors import BrokerError, RecoveryError
 from streamforest.stream.records import Partition
 
 _PATIENCE = 60.0
@@ -72,6 +72,8 @@ def _poll(consumer: Any) -> Any:
         return consumer.poll(timeout_ms=500, max_records=2_000)
     except OffsetOutOfRangeError:
         raise
+    except TopicAuthorizationFailedError as error:
+        raise BrokerError(f"not allowed to read again what was read before: {error}") from error
     except KafkaError as error:
         if not getattr(error, "retriable", False):
             raise

@@ -6,13 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import AuthorizationError, TopicAlreadyExistsError
 
 from streamforest.errors import BrokerError
+from streamforest.stream.kafka_clients import admin
+from streamforest.stream.security import Connection
 
 DEFAULT_PARTITIONS = 4
+__all__ = [
+    "DEFAULT_PARTITIONS",
+    "Topics",
+    "admin",
+    "create_topic",
+    "ensure_topics",
+    "topic_is_there",
+]
 
 
 @dataclass(frozen=True)
@@ -41,19 +50,7 @@ class Topics:
 
 
 _FOR_EVER = {"retention.ms": "-1"}
-
-
-def admin(servers: str) -> Any:
-    """A client for looking after topics; BrokerError if nobody answers."""
-    try:
-        return KafkaAdminClient(
-            bootstrap_servers=servers, bootstrap_timeout_ms=10_000, request_timeout_ms=10_000
-        )
-    except KafkaError as error:
-        raise BrokerError(
-            f"no broker answers at {servers} ({type(error).__name__}): start one with "
-            "'streamforest broker start', or mend kafka.servers"
-        ) from error
+_UNKNOWN = 3  # UNKNOWN_TOPIC_OR_PARTITION, as a topic's description says it
 
 
 def create_topic(
@@ -70,28 +67,34 @@ def create_topic(
         client.create_topics([topic])
     except TopicAlreadyExistsError:
         return False
+    except AuthorizationError as error:
+        raise BrokerError(
+            f"not allowed to make topic '{name}': an administrator makes it, or grants Create on it "
+            "with kafka-acls --add --operation Create"
+        ) from error
     return True
 
 
-def topic_is_there(servers: str, name: str) -> bool:
+def topic_is_there(where: str | Connection, name: str) -> bool:
     """Whether the broker has a topic."""
-    client = admin(servers)
+    client = admin(where)
     try:
         return name in client.list_topics()
     finally:
         client.close()
 
 
-def ensure_topics(servers: str, topics: Topics, create: bool, partitions: int) -> None:
+def ensure_topics(where: str | Connection, topics: Topics, create: bool, partitions: int) -> None:
     """See that all topics are there; make the missing ones if `create`, else name them."""
-    client = admin(servers)
+    client = admin(where)
     try:
-        there = set(client.list_topics())
         wanted = [topics.events, topics.predictions, topics.dead_letters, topics.journal]
-        missing = [name for name in wanted if name not in there]
+        found = client.describe_topics(wanted)
+        missing = [topic["name"] for topic in found if topic["error_code"] == _UNKNOWN]
+        missing.sort(key=wanted.index)
         if missing and not create:
             raise BrokerError(
-                f"the broker at {servers} has no topic {_listed(missing)}: "
+                f"the broker at {Connection.to(where).servers} has no topic {_listed(missing)}: "
                 "make them, or run with --create-topics"
             )
         for name in missing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,11 @@ from kafka.errors import KafkaError
 
 from streamforest.errors import BrokerError
 from streamforest.stream.events import Format, encode
-from streamforest.stream.kafka_topics import admin, create_topic
+from streamforest.stream.kafka_clients import admin, connect
+from streamforest.stream.kafka_permissions import Need, lacking, refusal
+from streamforest.stream.kafka_topics import create_topic
 from streamforest.stream.recorded import RecordedRow, Source
+from streamforest.stream.security import Connection
 
 _AT_ONCE = 2_000  # messages between two looks at their outcome
 
@@ -111,23 +114,18 @@ def bad_value(draw: random.Random) -> bytes:
 
 
 def replay(
-    servers: str,
+    where: str | Connection,
     source: Source,
     options: ReplayOptions,
     progress: Callable[[int], None] = lambda sent: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
     """Make the topic if it is missing and send everything; how many messages the broker took."""
-    client = admin(servers)
-    try:
-        create_topic(client, options.topic, options.partitions)
-        if options.label_delay:
-            create_topic(client, options.labels_topic or f"{options.topic}.labels", 1)
-    finally:
-        client.close()
-    producer = KafkaProducer(
-        bootstrap_servers=servers, acks="all", linger_ms=20, batch_size=256 * 1024
-    )
+    wanted = {options.topic: options.partitions}
+    if options.label_delay:
+        wanted[options.labels_topic or f"{options.topic}.labels"] = 1
+    prepare(where, wanted)
+    producer = connect(KafkaProducer, where, acks="all", linger_ms=20, batch_size=256 * 1024)
     sent, futures = 0, []
     begun = time.monotonic()
     try:
@@ -150,6 +148,20 @@ def replay(
     finally:
         producer.close(timeout=5)
     return sent
+
+
+def prepare(where: str | Connection, topics: Mapping[str, int]) -> None:
+    """Topics and their partitions: make those that are missing, and see that we may write."""
+    client = admin(where)
+    try:
+        missing = lacking(client, [Need("Write", "topic", name) for name in topics])
+        if missing:
+            raise refusal(Connection.to(where), missing)
+        for topic in client.describe_topics(list(topics)):
+            if not topic["partitions"]:
+                create_topic(client, topic["name"], topics[topic["name"]])
+    finally:
+        client.close()
 
 
 def _hold(due: float, stop: Callable[[], bool]) -> None:

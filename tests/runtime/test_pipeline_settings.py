@@ -47,7 +47,7 @@ def test_a_flag_of_the_wrong_form_is_refused(path: Path, flag: str) -> None:
 
 
 def test_a_value_is_no_table(path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.seed is 1, not a table"):
+    with pytest.raises(ConfigError, match=r"model\.seed is a value, not a table"):
         gather(path, {}, ["model.seed.low=3"])
 
 
