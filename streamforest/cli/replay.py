@@ -84,7 +84,7 @@ def replay(
             connection = Connection(servers or config.kafka.servers, config.kafka.security)
             partitions = config.kafka.partitions
     elif source.endswith(SUFFIXES):
-        opened = open_file(Path(source), events, "y", None, 1 << 20)
+        opened = open_file(Path(source), events, "y", None)
     else:
         schedule = None if order is None else ClassSchedule(_order(order), first, every, seed)
         opened = RecordedSource.open(source, events, schedule)

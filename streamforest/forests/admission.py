@@ -47,15 +47,14 @@ class Limits:
     numbers_only: bool = False
     largest: float = math.inf
     """Beyond ± this a number is refused, be it learned or only predicted."""
-    max_bytes: int = 1 << 20
-    """Of a message; whoever decodes it holds to that."""
+    codec: str = ""
+    """By what messages became events, in a few words; whoever decodes them holds to that."""
 
     def rules(self) -> str:
         """What decides about an event beside the models' own parameters, in a few words."""
         return (
-            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} "
-            f"max_bytes={self.max_bytes}"
-        )
+            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} {self.codec}"
+        ).rstrip()
 
 
 @dataclass(frozen=True)

@@ -14,25 +14,29 @@ from typing import Any
 
 from streamforest.errors import ConfigError, DatasetError
 from streamforest.runtime import tables
+from streamforest.runtime.functions import find_decoder
 from streamforest.runtime.models import KINDS, Model, build, from_factory
 from streamforest.runtime.options import Checker, nearest
 from streamforest.runtime.security import read_security, refuse_secrets
 from streamforest.runtime.settings import gather
 from streamforest.runtime.tables import Config, KafkaTable, ModelTable, SourceTable
+from streamforest.stream.decoders import Function
+from streamforest.stream.events import Bounds
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
-from streamforest.stream.tables import open_file
+from streamforest.stream.tables import LINES, open_file
 
 MAIN = "main"
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A configuration, and what was opened to check it: the source and new models by name."""
+    """A configuration, and what was opened to check it: source, new models by name, decoder."""
 
     config: Config
     source: Source | None
     models: dict[str, Model]
+    decoder: Function | None = None
 
 
 def load_pipeline(
@@ -55,7 +59,9 @@ def load_pipeline(
     name = check.read("pipeline", tables.PIPELINE)["name"]
     events = check.read("events", tables.EVENTS)
     kafka = _kafka(check, str(name))
-    table, source = _source(check, events["max_bytes"], needed=kafka is None)
+    bounds = Bounds(events["max_bytes"], events["max_text"], events["max_depth"])
+    table, source = _source(check, bounds, needed=kafka is None)
+    function = _decoder(check, events["decoder"], path.parent, table if kafka is None else None)
     topics = Topics.of(str(name), **check.read("topics", tables.TOPICS))
     described, models = _models(check, path.parent)
     limits = check.read("limits", tables.LIMITS)
@@ -74,7 +80,7 @@ def load_pipeline(
         models=tuple(described),
         run=tables.run_table(run, name, kafka is not None),
         events_format=events["format"],
-        max_event_bytes=events["max_bytes"],
+        bounds=bounds,
         min_class_events=limits["min_class_events"],
         max_waiting=limits["max_waiting"],
         bad_events=letters["policy"],
@@ -83,7 +89,7 @@ def load_pipeline(
         metrics_host=metrics["host"],
         metrics_port=port,
     )
-    return Pipeline(config, source, models)
+    return Pipeline(config, source, models, function)
 
 
 def _kafka(check: Checker, name: str) -> KafkaTable | None:
@@ -100,7 +106,7 @@ def _kafka(check: Checker, name: str) -> KafkaTable | None:
 
 
 def _source(
-    check: Checker, max_bytes: int, needed: bool
+    check: Checker, bounds: Bounds, needed: bool
 ) -> tuple[SourceTable | None, Source | None]:
     """The table and, where nothing is wrong with it, the source itself.
 
@@ -131,11 +137,28 @@ def _source(
         return table, None
     try:
         if path is not None:
-            return table, open_file(path, table.events, table.label, table.id, max_bytes)
+            return table, open_file(path, table.events, table.label, table.id, bounds)
         return table, RecordedSource.open(str(dataset), table.events, table.schedule)
     except (ConfigError, DatasetError) as error:
         check.problems.append(f"source: {error}")
         return table, None
+
+
+def _decoder(
+    check: Checker, spec: str | None, beside: Path, recorded: SourceTable | None
+) -> Function | None:
+    """The function that `events.decoder` names; `recorded` is what it would have to decode."""
+    if spec is None:
+        return None
+    if "format" in check.table("events"):
+        check.problem("events.decoder", spec, "there is a format too; remove one of the two")
+    if recorded is not None and (recorded.file is None or recorded.file.suffix not in LINES):
+        check.problem("events.decoder", spec, "a recorded set or table has no messages to decode")
+    try:
+        return find_decoder(spec, beside)
+    except ConfigError as error:
+        check.problems.append(f"events.{error}")
+        return None
 
 
 def _models(check: Checker, beside: Path) -> tuple[list[ModelTable], dict[str, Model]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -22,6 +21,7 @@ from streamforest.errors import ConfigError, SnapshotError
 from streamforest.forests import snapshot
 from streamforest.forests.admission import Limits
 from streamforest.forests.base import Forest
+from streamforest.runtime.functions import failure, find_function
 from streamforest.runtime.river import RiverModel
 
 KINDS = {
@@ -128,20 +128,14 @@ def _attempt(
 def from_factory(spec: str, beside: Path) -> Model:
     """The model that `module:function` makes; ConfigError says what is wrong with it.
 
-    The module is looked for as Python does, and in the pipeline file's folder. It must
-    give a forest of this package, or a River pipeline that ends in one and whose steps have a
+    It must give a forest of this package, or a River pipeline that ends in one and whose steps have a
     snapshot: what cannot be saved is refused before anything runs.
     """
-    module, colon, name = spec.partition(":")
-    if not colon or not module or not name:
-        raise ConfigError(f"factory = {spec!r}: expected module:function")
-    here = str(beside.resolve())
-    if here not in sys.path:
-        sys.path.append(here)
+    factory = find_function("factory", spec, beside)
     try:
-        made = getattr(import_module(module), name)()
+        made = factory()
     except Exception as error:  # whatever a stranger's function raises
-        raise ConfigError(f"factory = {spec!r}: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"factory = {spec!r}: {failure(error)}") from error
     try:
         model = wrap_model(made)
         snapshot.encode({"main": made})
@@ -189,9 +183,7 @@ def take_run_time(model: Any, configured: Any) -> None:
         setattr(forest_of(model), name, getattr(forest_of(configured), name))
 
 
-def limits_of(
-    models: Sequence[Any], min_class_events: int, max_waiting: int, max_bytes: int
-) -> Limits:
+def limits_of(models: Sequence[Any], min_class_events: int, max_waiting: int, codec: str) -> Limits:
     """Bounds within which no model refuses an event: the tightest of all of them."""
     forests = [forest_of(model) for model in models]
     scaled = any(isinstance(model, RiverModel) for model in models)
@@ -202,7 +194,7 @@ def limits_of(
         nonfinite="error" if any(f.nonfinite == "error" for f in forests) else "missing",
         min_class_events=min_class_events,
         max_waiting=max_waiting,
-        max_bytes=max_bytes,
+        codec=codec,
         numbers_only=scaled,
         largest=min(SCALED_LARGEST if scaled else math.inf, *(f.largest for f in forests)),
     )

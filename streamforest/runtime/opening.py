@@ -13,6 +13,7 @@ from streamforest.runtime.loop import Run
 from streamforest.runtime.models import limits_of
 from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.runtime.telemetry import Telemetry
+from streamforest.stream.decoders import RecordDecoder, by_function, by_value
 from streamforest.stream.events import Format, decoder
 from streamforest.stream.files import FileLog, RunLock
 from streamforest.stream.kafka import KafkaLog, KafkaSettings, check_permissions
@@ -51,7 +52,7 @@ def opened(
                 list(pipeline.models.values()),
                 config.min_class_events,
                 config.max_waiting,
-                config.max_event_bytes,
+                _codec_rules(pipeline),
             ),
             snapshots,
             _settings(pipeline, drain),
@@ -69,7 +70,7 @@ def opened(
 
 def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callable[[], bool]) -> Log:
     config = pipeline.config
-    decode = decoder(cast(Format, config.events_format), config.max_event_bytes)
+    decode = _decoder(pipeline)
     if config.kafka is None:
         assert pipeline.source is not None
         files = FileLog(pipeline.source, config.run.folder, decode)
@@ -93,6 +94,21 @@ def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callabl
     return KafkaLog(settings, decode, stopping)
 
 
+def _decoder(pipeline: Pipeline) -> RecordDecoder:
+    """From records to events: the codec, or the function that the pipeline names."""
+    config = pipeline.config
+    if pipeline.decoder is None:
+        return by_value(decoder(cast(Format, config.events_format), config.bounds))
+    topic = pipeline.source.topic if pipeline.source is not None else config.topics.events
+    return by_function(pipeline.decoder, config.bounds, topic)  # Kafka's records know theirs
+
+
+def _codec_rules(pipeline: Pipeline) -> str:
+    """By what messages become events, for the journal."""
+    bounds = pipeline.config.bounds.rules()
+    return bounds if pipeline.decoder is None else f"{bounds} decoder={pipeline.decoder.name}"
+
+
 def _settings(pipeline: Pipeline, drain: bool) -> Settings:
     config, run = pipeline.config, pipeline.config.run
     return Settings(
@@ -111,7 +127,8 @@ def _settings(pipeline: Pipeline, drain: bool) -> Settings:
 def _described(pipeline: Pipeline) -> dict[str, object]:
     """What a snapshot says of where its events came from."""
     config = pipeline.config
+    form = config.events_format if pipeline.decoder is None else "decoder"
     if config.kafka is not None:
-        return {"topic": config.topics.events, "format": config.events_format}
+        return {"topic": config.topics.events, "format": form}
     assert pipeline.source is not None
-    return pipeline.source.describe()
+    return {**pipeline.source.describe(), **({"format": form} if pipeline.decoder else {})}

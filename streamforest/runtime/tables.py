@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.runtime.options import Option, whole
+from streamforest.stream.events import BOUNDS, Bounds
 from streamforest.stream.kafka_topics import DEFAULT_PARTITIONS, Topics
 from streamforest.stream.recorded import ClassSchedule
 from streamforest.stream.security import MECHANISMS, PROTOCOLS, Connection, Security
@@ -80,7 +81,7 @@ class Config:
     models: tuple[ModelTable, ...]
     run: RunTable
     events_format: str
-    max_event_bytes: int
+    bounds: Bounds
     min_class_events: int
     max_waiting: int
     bad_events: str
@@ -170,7 +171,10 @@ _TOPIC = Option(
 TOPICS = dict.fromkeys(("events", "predictions", "dead_letters", "journal"), _TOPIC)
 EVENTS = {
     "format": choice("json", "msgpack", default="json"),
-    "max_bytes": whole(64, 1 << 30, default=1 << 20),
+    "decoder": text("module:function", None),
+    "max_bytes": whole(64, 1 << 30, default=BOUNDS.max_bytes),
+    "max_text": whole(1, 65_536, default=BOUNDS.max_text),
+    "max_depth": whole(2, 100, default=BOUNDS.max_depth),
 }
 LIMITS = {
     "min_class_events": whole(1, 10**9, default=1),

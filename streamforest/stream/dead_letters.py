@@ -31,7 +31,10 @@ _MAX_HEADERS = 32_768
 REASONS = (
     "undecodable",
     "invalid",
+    "decoder",
     "too_large",
+    "too_long",
+    "too_deep",
     "empty",
     "version",
     "feature",

@@ -13,6 +13,7 @@ embeddings usually are. A field this version does not know is left alone, so pro
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,14 +21,32 @@ import numpy as np
 from msgspec import Meta
 
 from streamforest.errors import EventError
+from streamforest.stream.depth import json_is_deeper, msgpack_is_deeper
 
 VERSION = 1
-MAX_TEXT = 256
-"""Characters a label, an id, a feature's name or a category may have."""
 
 Format = Literal["json", "msgpack"]
-Text = Annotated[str, Meta(max_length=MAX_TEXT)]
-Name = Annotated[str, Meta(max_length=MAX_TEXT, description="a feature's name")]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much one message may be. What goes beyond is no event, and says so."""
+
+    max_bytes: int = 1 << 20
+    """Of the whole message."""
+    max_text: int = 256
+    """Characters of a label, an id, a feature's name or a category."""
+    max_depth: int = 32
+    """Levels of arrays and objects, also in fields that an event does not have."""
+
+    def rules(self) -> str:
+        """In a few words, for the journal: events are judged by these."""
+        return f"max_bytes={self.max_bytes} max_text={self.max_text} max_depth={self.max_depth}"
+
+
+BOUNDS = Bounds()
+Text = Annotated[str, Meta(max_length=BOUNDS.max_text)]
+Name = Annotated[str, Meta(max_length=BOUNDS.max_text, description="a feature's name")]
 Value = float | bool | Text | None
 Label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | None
 Vector = list[float]
@@ -44,21 +63,30 @@ class Event(msgspec.Struct, gc=False):
     v: int = VERSION
 
 
-class PackedEvent(msgspec.Struct, gc=False):
-    """An event in MessagePack, where a vector may be raw little-endian float32."""
-
-    x: dict[Name, Value] | Vector | bytes
-    y: Label = None
-    id: Text | int | None = None
-    ts: int | float | Text | None = None
-    coarse: Label = None
-    v: int = VERSION
-
-
 Decoder = Callable[[bytes | None], Event]
 
 
-def decoder(form: Format = "json", max_bytes: int = 1_048_576) -> Decoder:
+def event_type(bounds: Bounds, raw: bool = False, strict: bool = False) -> Any:
+    """The type of an event within bounds: with raw bytes as a vector, or with no unknown fields."""
+    text = Annotated[str, Meta(max_length=bounds.max_text)]
+    label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | text | None
+    x: Any = dict[text, float | bool | text | None] | Vector
+    return msgspec.defstruct(
+        "Event",
+        [
+            ("x", x | bytes if raw else x),
+            ("y", label, None),
+            ("id", text | int | None, None),
+            ("ts", int | float | text | None, None),
+            ("coarse", label, None),
+            ("v", int, VERSION),
+        ],
+        gc=False,
+        forbid_unknown_fields=strict,
+    )
+
+
+def decoder(form: Format = "json", bounds: Bounds = BOUNDS) -> Decoder:
     """A function from a message's bytes to its event; it raises only `EventError`.
 
     >>> decode = decoder()
@@ -69,34 +97,93 @@ def decoder(form: Format = "json", max_bytes: int = 1_048_576) -> Decoder:
     ...
     streamforest.errors.EventError: no event: Object missing required field `x`
     """
-    parse: Callable[[bytes], Any]
-    if form == "json":
-        parse = msgspec.json.Decoder(Event).decode
-    else:
-        parse = msgspec.msgpack.Decoder(PackedEvent).decode
+    parse = _parser(form, bounds)
+    most = bounds.max_bytes
 
     def decode(value: bytes | None) -> Event:
-        if value is None:
-            raise EventError("no event: the message has no value (a tombstone)", "empty")
-        if len(value) > max_bytes:
-            raise EventError(
-                f"no event: {len(value):,} bytes, over max_event_bytes={max_bytes:,}", "too_large"
-            )
+        if value is None or len(value) > most:
+            check_size(value, bounds)
         try:
             event = parse(value)
         except msgspec.ValidationError as error:
-            raise EventError(f"no event: {error}", "invalid") from None
+            raise invalid(error) from None
         except (ValueError, RecursionError) as error:  # DecodeError is a ValueError
+            if isinstance(error, EventError):
+                raise
             raise EventError(f"no event: {error}", "undecodable") from None
-        if event.v != VERSION:
-            raise EventError(
-                f"no event: envelope version {event.v}, this consumer reads {VERSION}", "version"
-            )
-        if type(event.x) is bytes:
-            event.x = _vector(event.x)
-        return event  # type: ignore[return-value]  # the two differ in what x may be
+        if event.v != VERSION or type(event.x) is bytes:
+            return checked(event)
+        return event  # type: ignore[no-any-return]
 
     return decode
+
+
+def check_size(value: bytes | None, bounds: Bounds) -> None:
+    """EventError for a message without a value, and for one that is too large."""
+    if value is None:
+        raise EventError("no event: the message has no value (a tombstone)", "empty")
+    if len(value) > bounds.max_bytes:
+        raise EventError(
+            f"no event: {len(value):,} bytes, over events.max_bytes={bounds.max_bytes:,}",
+            "too_large",
+        )
+
+
+def invalid(error: msgspec.ValidationError) -> EventError:
+    """What the codec found wrong with the fields of a message."""
+    text = str(error)
+    if "of length <=" in text:
+        return EventError(f"no event: {text} (events.max_text)", "too_long")
+    return EventError(f"no event: {text}", "invalid")
+
+
+def checked(event: Any) -> Event:
+    """A decoded event, of a version known here, its vector as numbers."""
+    if event.v != VERSION:
+        raise EventError(
+            f"no event: envelope version {event.v}, this consumer reads {VERSION}", "version"
+        )
+    if type(event.x) is bytes:
+        event.x = _vector(event.x)
+    found: Event = event
+    return found
+
+
+def _parser(form: Format, bounds: Bounds) -> Callable[[Any], Any]:
+    """Bytes to an event, with an eye on how deep they go.
+
+    An event without unknown fields is as deep as its type, so a parser that refuses others comes
+    first; only what it refuses is measured. Once a stream is known to have unknown fields, its
+    messages are measured at once: the outcome is the same, and one attempt is spared.
+    """
+    module = msgspec.json if form == "json" else msgspec.msgpack
+    is_deeper = json_is_deeper if form == "json" else _msgpack_is_deeper
+    plain = module.Decoder(event_type(bounds, raw=form != "json", strict=True)).decode
+    usual = module.Decoder(event_type(bounds, raw=form != "json")).decode
+    most, has_more = bounds.max_depth, False
+
+    def parse(value: bytes) -> Any:
+        nonlocal has_more
+        if not has_more:
+            try:
+                return plain(value)
+            except msgspec.DecodeError as error:
+                unknown = "unknown field" in str(error)
+        if is_deeper(value, most):
+            raise _too_deep(most)
+        event = usual(value)
+        has_more = has_more or unknown
+        return event
+
+    return parse
+
+
+def _msgpack_is_deeper(value: bytes, most: int) -> bool:
+    return msgpack_is_deeper(value, most, Event.__struct_fields__)
+
+
+def _too_deep(most: int) -> EventError:
+    return EventError(f"no event: nested in more than events.max_depth={most} levels", "too_deep")
 
 
 def _vector(raw: bytes) -> Vector:

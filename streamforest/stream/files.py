@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.errors import RecoveryError, StreamForestError
-from streamforest.stream.events import Decoder, Event
+from streamforest.stream.decoders import RecordDecoder
+from streamforest.stream.events import Event
 from streamforest.stream.failpoints import failpoint
 from streamforest.stream.recorded import RecordedRow, Source
 from streamforest.stream.records import Committed, Outgoing, Partition, Stretch, Transaction
@@ -88,7 +89,7 @@ class FileLog:
 
     numbers_commits = False
 
-    def __init__(self, source: Source, folder: Path, decode: Decoder) -> None:
+    def __init__(self, source: Source, folder: Path, decode: RecordDecoder) -> None:
         self.source = source
         self.folder = folder
         self.partition: Partition = (source.topic, 0)
@@ -144,7 +145,7 @@ class FileLog:
     def decode(self, record: Any) -> Event:
         """The event of a row: decoded when it was recorded, or a line as a message has it."""
         event: Event | None = record.event
-        return self._decode(record.value) if event is None else event
+        return self._decode(record) if event is None else event
 
     def commit(self, transaction: Transaction) -> None:
         """Make it true: (1) lines to the end of the files, (2) fsync, (3) rename of commit.json."""

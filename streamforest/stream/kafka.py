@@ -31,8 +31,8 @@ from kafka.errors import (
 )
 
 from streamforest.errors import BrokerError, RecoveryError
+from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.diagnosis import diagnose
-from streamforest.stream.events import Decoder, Event
 from streamforest.stream.failpoints import failpoint
 from streamforest.stream.kafka_clients import admin
 from streamforest.stream.kafka_guard import JoinWatch, TransactionalProducer, captured
@@ -140,14 +140,14 @@ class KafkaLog:
     def __init__(
         self,
         settings: KafkaSettings,
-        decode: Decoder,
+        decode: RecordDecoder,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settings = settings
         self.exactly_once = settings.exactly_once
         self.numbers_commits = True
         self.membership: Any = None
-        self._decode = decode
+        self.decode = decode
         self._stopping = stopping
         self._assigned: list[TopicPartition] = []
         self._attached = False
@@ -343,10 +343,6 @@ class KafkaLog:
                 log.warning("%s-%d stalled at offset %d; fetching anew", *tp, position)
                 self._consumer.seek(tp, position)
                 self._progress[tp] = (position, now)
-
-    def decode(self, record: Any) -> Event:
-        """The event of a record."""
-        return self._decode(record.value)
 
     def idle(self) -> None:
         """Keep the membership alive without reading on."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 import abc
 import csv
 import hashlib
+import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from streamforest.errors import ConfigError
-from streamforest.stream.events import Event
+from streamforest.stream.events import BOUNDS, Bounds, Event
 from streamforest.stream.recorded import RecordedRow
+from streamforest.text import printable
 
-SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet")
+LINES = (".jsonl", ".ndjson")
+SUFFIXES = (*LINES, ".csv", ".parquet")
 _BLOCK = 1 << 20
 
 
@@ -54,8 +57,8 @@ class FileSource(abc.ABC):
 class LinesSource(FileSource):
     """JSON lines; each line goes through the codec like a message."""
 
-    def __init__(self, path: Path, events: int | None = None, max_bytes: int = 1 << 20) -> None:
-        self._most = max_bytes + 2
+    def __init__(self, path: Path, events: int | None = None, bounds: Bounds = BOUNDS) -> None:
+        self._most = bounds.max_bytes + 2
         super().__init__(path, events)
 
     def _count(self) -> int:
@@ -83,77 +86,111 @@ class CsvSource(FileSource):
     """Comma-separated values with a header."""
 
     def __init__(
-        self, path: Path, events: int | None = None, label: str = "y", identity: str | None = None
+        self,
+        path: Path,
+        events: int | None = None,
+        label: str = "y",
+        identity: str | None = None,
+        bounds: Bounds = BOUNDS,
     ) -> None:
-        self._label, self._id = label, identity
+        self._label, self._id, self._bounds = label, identity, bounds
         super().__init__(path, events)
 
+    def _open(self) -> TextIO:
+        # bytes that are no UTF-8 stay what they are, and make their row a dead letter
+        return self.path.open(newline="", encoding="utf-8", errors="surrogateescape")
+
     def _count(self) -> int:
-        with self.path.open(newline="", encoding="utf-8") as file:
+        with self._open() as file:
             reader = csv.reader(file)
-            _check_columns(self.path, next(reader, []), self._label, self._id)
-            return sum(1 for _ in reader)
+            try:
+                _check_columns(self.path, next(reader, []), self._label, self._id)
+                return sum(1 for _ in reader)
+            except csv.Error as error:
+                raise ConfigError(
+                    f"file = '{self.path}': line {reader.line_num} is no row of a table: {error}"
+                ) from error
 
     def _read(self, start: int) -> Iterator[RecordedRow]:
-        with self.path.open(newline="", encoding="utf-8") as file:
+        with self._open() as file:
             reader = csv.reader(file)
             names = next(reader)
             for number, cells in enumerate(reader):
                 if number >= start:
                     row = dict(zip(names, map(_cell, cells)))
-                    yield _row(number, row, self._label, self._id)
+                    yield _row(number, row, self._label, self._id, self._bounds)
 
 
 class ParquetSource(FileSource):
     """A Parquet file, read through pyarrow a batch at a time."""
 
     def __init__(
-        self, path: Path, events: int | None = None, label: str = "y", identity: str | None = None
+        self,
+        path: Path,
+        events: int | None = None,
+        label: str = "y",
+        identity: str | None = None,
+        bounds: Bounds = BOUNDS,
     ) -> None:
-        self._label, self._id = label, identity
+        self._label, self._id, self._bounds = label, identity, bounds
         try:
             from pyarrow import parquet
         except ImportError:
             raise ConfigError(
                 f"file = '{path}': Parquet needs pyarrow: pip install 'streamforest[parquet]'"
             ) from None
-        self._open = parquet.ParquetFile
+        self._parquet = parquet.ParquetFile
         super().__init__(path, events)
 
     def _count(self) -> int:
-        file = self._open(self.path)
+        file = self._parquet(self.path)
         _check_columns(self.path, file.schema_arrow.names, self._label, self._id)
         return int(file.metadata.num_rows)
 
     def _read(self, start: int) -> Iterator[RecordedRow]:
         number = 0
-        for batch in self._open(self.path).iter_batches(batch_size=4_096):
+        for batch in self._parquet(self.path).iter_batches(batch_size=4_096):
             if number + len(batch) > start:
                 for i, row in enumerate(batch.to_pylist()):
                     if number + i >= start:
-                        yield _row(number + i, row, self._label, self._id)
+                        yield _row(number + i, row, self._label, self._id, self._bounds)
             number += len(batch)
 
 
 def open_file(
-    path: Path, events: int | None, label: str, identity: str | None, max_bytes: int
+    path: Path, events: int | None, label: str, identity: str | None, bounds: Bounds = BOUNDS
 ) -> FileSource:
     """The source for a file, by its suffix."""
-    if path.suffix in (".jsonl", ".ndjson"):
-        return LinesSource(path, events, max_bytes)
+    if path.suffix in LINES:
+        return LinesSource(path, events, bounds)
     if path.suffix == ".csv":
-        return CsvSource(path, events, label, identity)
+        return CsvSource(path, events, label, identity, bounds)
     if path.suffix == ".parquet":
-        return ParquetSource(path, events, label, identity)
+        return ParquetSource(path, events, label, identity, bounds)
     raise ConfigError(f"file = '{path}': expected a name that ends in {', '.join(SUFFIXES)}")
 
 
-def _row(number: int, row: dict[str, Any], label: str, identity: str | None) -> RecordedRow:
-    y = row.pop(label)
+def _row(
+    number: int, row: dict[str, Any], label: str, identity: str | None, bounds: Bounds
+) -> RecordedRow:
+    """A row as an event; one with text that no event may hold, as bytes for the codec to refuse."""
+    y = row.pop(label, None)
     if isinstance(y, float) and y.is_integer():
         y = int(y)
-    own = None if identity is None else row.pop(identity)
+    own = None if identity is None else row.pop(identity, None)
+    for text in (y, own, *row.values()):
+        if isinstance(text, str) and (len(text) > bounds.max_text or not _is_unicode(text)):
+            fields = json.dumps({"x": row, "y": y, "id": own}, ensure_ascii=False, default=str)
+            return RecordedRow(number, None, fields.encode("utf-8", "surrogateescape"))
     return RecordedRow(number, Event(row, y, own))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _cell(text: str) -> float | str | None:
@@ -171,11 +208,13 @@ def _cell(text: str) -> float | str | None:
 
 
 def _check_columns(path: Path, names: list[str], label: str, identity: str | None) -> None:
+    for name in names:
+        if not _is_unicode(name):
+            raise ConfigError(f"file = '{path}': the column {name!r} is not named in UTF-8")
     for key, wanted in (("label", label), ("id", identity)):
         if wanted is not None and wanted not in names:
-            raise ConfigError(
-                f"{key} = {wanted!r}: {path} has no such column; it has {', '.join(names)}"
-            )
+            there = printable(", ".join(names))
+            raise ConfigError(f"{key} = {wanted!r}: {path} has no such column; it has {there}")
 
 
 def _checksum(path: Path) -> str:

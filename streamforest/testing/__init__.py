@@ -6,5 +6,6 @@ Load it with `pytest_plugins = ["streamforest.testing.plugin"]`, or use the piec
 from streamforest.stream.broker import Broker
 from streamforest.stream.failpoints import NAMES as FAILPOINTS
 from streamforest.testing.process import Consumer
+from streamforest.testing.secure import SecureBroker
 
-__all__ = ["FAILPOINTS", "Broker", "Consumer"]
+__all__ = ["FAILPOINTS", "Broker", "Consumer", "SecureBroker"]

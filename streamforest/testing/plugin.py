@@ -2,7 +2,8 @@
 
     pytest_plugins = ["streamforest.testing.plugin"]
 
-`kafka_broker` is one ephemeral broker a session; `kafka_topic` makes topics with names of their own.
+`kafka_broker` is one ephemeral broker a session; `kafka_topic` makes topics with names of their own;
+`secure_kafka_broker` is another broker, with TLS, SASL and ACLs.
 Without Java or Maven tests are skipped and say what to install; with `CI=true` that is a failure.
 """
 
@@ -11,12 +12,14 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import pytest
 
 from streamforest.stream import jars
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import admin, create_topic
+from streamforest.testing.secure import SecureBroker
 
 TopicMaker = Callable[..., str]
 
@@ -35,6 +38,18 @@ def kafka_broker() -> Iterator[Broker]:
     if reason is not None:
         missing(reason)
     with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def secure_kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """A real broker with TLS, SASL and ACLs; see `streamforest.testing.secure`."""
+    reason = jars.missing()
+    if reason is None and find_spec("trustme") is None:
+        reason = "certificates for a secured broker need trustme: pip install trustme"
+    if reason is not None:
+        missing(reason)
+    with SecureBroker(tmp_path_factory.mktemp("secure")) as broker:
         yield broker
 
 

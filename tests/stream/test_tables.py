@@ -9,13 +9,14 @@ import pytest
 from streamforest.errors import ConfigError
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.opening import opened
+from streamforest.stream.events import Bounds
 from streamforest.stream.tables import open_file
 
 
 def test_lines_are_messages_and_a_long_one_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     path.write_bytes(b'{"x": {"a": 1}}\n' + b"z" * 5_000 + b'\n\n{"x": [1]}')
-    source = open_file(path, None, "y", None, max_bytes=100)
+    source = open_file(path, None, "y", None, Bounds(max_bytes=100))
     rows = list(source.rows(0))
     assert source.total == len(rows) == 4
     assert [len(row.value or b"") for row in rows] == [15, 102, 0, 10]
@@ -28,7 +29,7 @@ def test_csv_and_parquet_give_the_same_events(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "e.csv", index=False)
     frame.to_parquet(tmp_path / "e.parquet")
     for name in ("e.csv", "e.parquet"):
-        source = open_file(tmp_path / name, None, "y", "key", 100)
+        source = open_file(tmp_path / name, None, "y", "key")
         events = [row.event for row in source.rows(0)]
         assert [event.x for event in events] == [{"a": 1.5, "b": "red"}, {"a": 2.0, "b": None}]
         assert [(event.y, event.id) for event in events] == [(3, "p"), (4, "q")]

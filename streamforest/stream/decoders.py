@@ -1,0 +1,143 @@
+"""From a record to its event: by the codec, or by a function of the user's own.
+
+`decoder = "module:function"` in `[events]` is for Avro, Protobuf, a schema registry's wire format. The
+function gets a `Message` and gives the event, as a dict or an `Event`:
+
+    def decode(message):
+        order = parse(message.value)
+        return {"x": {"amount": order.amount, "country": order.country}, "y": order.fraud}
+
+It must be a function of the message alone: the same message, the same event, in every process and for
+ever. Recovery decodes messages once more, and what comes out then must be what came out before; so no
+clock, no random draw, no lookup in a service whose answer can change. What it raises makes the message a
+dead letter with that as its reason, and never stops the consumer. `decode.version = 2` on the function
+goes to the journal beside its name: events that were decoded by one version are not decoded again by
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from streamforest.errors import EventError
+from streamforest.stream.dead_letters import REASONS
+from streamforest.stream.events import (
+    Bounds,
+    Decoder,
+    Event,
+    check_size,
+    checked,
+    event_type,
+    invalid,
+)
+from streamforest.text import printable
+
+_MOST = 300  # characters of what a function says when it fails
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What a decoder gets: the record as it stands in the topic. `value` is never None."""
+
+    value: bytes
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    topic: str
+
+
+RecordDecoder = Callable[[Any], Event]
+"""From a record of any log to its event; it raises only EventError."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A decoder of the user's: where it is, which version it says it is, and itself."""
+
+    spec: str
+    version: str
+    call: Callable[[Message], Any]
+
+    @property
+    def name(self) -> str:
+        """For the journal: events decoded by another name are not decoded again by this one."""
+        return f"{self.spec}@{self.version}" if self.version else self.spec
+
+
+def by_value(decode: Decoder) -> RecordDecoder:
+    """The codec, which looks at nothing but the value."""
+    return lambda record: decode(record.value)
+
+
+def by_function(function: Function, bounds: Bounds, topic: str) -> RecordDecoder:
+    """A user's function, with its result held to the same rules as a message of the codec's.
+
+    `topic` is for records that do not know theirs.
+    """
+    kind = event_type(bounds, raw=True)
+    call, spec = function.call, function.spec
+
+    def decode(record: Any) -> Event:
+        value = record.value
+        check_size(value, bounds)
+        message = Message(
+            value, record.key, tuple(record.headers or ()), getattr(record, "topic", topic)
+        )
+        try:
+            found = call(message)
+        except EventError as error:
+            reason = error.reason if error.reason in REASONS else "decoder"
+            raise EventError(f"no event: {spec}: {_said(error)}", reason) from None
+        except (Exception, SystemExit) as error:  # whatever a stranger's function raises
+            told = f"no event: {spec}: {type(error).__name__}: {_said(error)}"
+            raise EventError(told, "decoder") from None
+        return _converted(found, kind, spec)
+
+    return decode
+
+
+def _converted(found: Any, kind: Any, spec: str) -> Event:
+    """What a function gave, as an event within bounds; EventError says what is wrong with it."""
+    if isinstance(found, Event):
+        found = msgspec.structs.asdict(found)
+    if not isinstance(found, Mapping):
+        what = type(found).__name__
+        raise EventError(f"no event: {spec} gave a {what}, not a dict or an Event", "decoder")
+    try:
+        fields = dict(found)
+        x = fields.get("x")
+        if not isinstance(x, Mapping | list | bytes) and callable(getattr(x, "tolist", None)):
+            fields["x"] = x.tolist()  # type: ignore[union-attr]  # an array
+        event = checked(msgspec.convert(fields, kind))
+        _check_text(event)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from None
+    except UnicodeEncodeError:
+        raise EventError(f"no event: {spec} gave text that is no Unicode", "invalid") from None
+    except EventError:
+        raise
+    except Exception as error:  # a mapping or an array of a stranger's making
+        told = f"no event: what {spec} gave cannot be read: {type(error).__name__}: {_said(error)}"
+        raise EventError(told, "decoder") from None
+    return event
+
+
+def _check_text(event: Event) -> None:
+    """Text with half a surrogate pair can be in no message, and must not come as far as one."""
+    for text in (event.y, event.id, event.ts, event.coarse):
+        if isinstance(text, str):
+            text.encode()
+    if isinstance(event.x, dict):
+        for name, value in event.x.items():
+            name.encode()
+            if isinstance(value, str):
+                value.encode()
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return printable(str(error), _MOST)
+    except Exception:  # an error that cannot even be printed
+        return "(no message)"

@@ -1,0 +1,126 @@
+"""A broker that asks who is there, for tests: certificates, users and ACLs of its own.
+
+    def test_my_pipeline(secure_kafka_broker):
+        secure_kafka_broker.grant("alice", Need("Read", "topic", "orders"))
+        text = secure_kafka_broker.settings("alice")      # the lines of [kafka]
+
+Users are `alice` and `bob`; neither may do anything until it is granted.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
+
+from streamforest.stream.broker import Broker
+from streamforest.stream.broker_security import BrokerSecurity
+from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_permissions import Need
+from streamforest.testing.certificates import Authority
+
+USERS = ("alice", "bob")
+_RESOURCES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional id": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+class SecureBroker:
+    """An ephemeral broker with every kind of listener, its authority, and its users' passwords.
+
+    The certificate is for `localhost` alone: `127.0.0.1` is another name to TLS.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder)
+        self.passwords = {user: secrets.token_urlsafe(18) for user in USERS}
+        security = BrokerSecurity(
+            self.authority.node("localhost"), self.authority.file, self.passwords
+        )
+        self.broker = Broker(security=security)
+
+    @property
+    def servers(self) -> str:
+        """The plain listener, for the operator: who comes through it may do everything."""
+        return self.broker.servers
+
+    def at(self, listener: str) -> str:
+        """The address of `tls`, `mutual_tls`, `sasl_tls` or `sasl_plaintext`."""
+        return self.broker.at(listener)
+
+    def password_file(self, user: str) -> Path:
+        """A file that holds a user's password and nothing else."""
+        path = self.folder / f"{user}.password"
+        path.touch(mode=0o600)
+        path.write_text(self.passwords[user] + "\n", encoding="utf-8")
+        return path
+
+    def settings(self, user: str, mechanism: str = "SCRAM-SHA-512") -> str:
+        """The lines of `[kafka]` with which a pipeline logs in over TLS."""
+        return (
+            f'servers = "{self.at("sasl_tls")}"\nsecurity = "sasl-tls"\n'
+            f'ca_file = "{self.authority.file}"\nuser = "{user}"\n'
+            f'sasl_mechanism = "{mechanism}"\npassword_file = "{self.password_file(user)}"\n'
+        )
+
+    def grant(self, user: str, *needs: Need) -> None:
+        """Allow something; it is in force when this returns."""
+        with closing(admin(self.servers)) as client:
+            client.create_acls([_acl(user, need) for need in needs])
+            for need in needs:
+                self._await(client, user, need, there=True)
+
+    def revoke(self, user: str, *needs: Need) -> None:
+        """Forbid it again; it is in force when this returns."""
+        with closing(admin(self.servers)) as client:
+            client.delete_acls([_filter(user, need) for need in needs])
+            for need in needs:
+                self._await(client, user, need, there=False)
+
+    def _await(self, client: Any, user: str, need: Need, there: bool) -> None:
+        deadline = time.monotonic() + 20
+        while bool(client.describe_acls(_filter(user, need))[0]) != there:
+            assert time.monotonic() < deadline, f"{need} of {user} did not change"
+            time.sleep(0.02)
+
+    def __enter__(self) -> SecureBroker:
+        self.broker.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.broker.stop()
+
+
+def _acl(user: str, need: Need) -> Any:
+    pattern = ResourcePattern(_RESOURCES[need.resource], need.name)
+    operation = ACLOperation[need.operation.upper()]
+    return ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, pattern)
+
+
+def _filter(user: str, need: Need) -> Any:
+    literal = ACLResourcePatternType.LITERAL
+    pattern = ResourcePatternFilter(_RESOURCES[need.resource], need.name, literal)
+    operation = ACLOperation[need.operation.upper()]
+    return ACLFilter(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, pattern)
