@@ -63,6 +63,8 @@ class BrokerSecurity:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority),
             "listener.name.mutual_tls.ssl.client.auth": "required",
+            # who shows a certificate is called by its common name
+            "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT",
             "sasl.enabled.mechanisms": ",".join((*_MECHANISMS, "PLAIN")),
             "inter.broker.listener.name": "PLAINTEXT",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

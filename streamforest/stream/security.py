@@ -65,17 +65,24 @@ class Security:
         else:
             _loaded("ca_file", self.ca_file, lambda file: context.load_verify_locations(file))
         if self.cert_file is not None:
-            place, key = self.key_password, self.key_file or self.cert_file
-            # without this OpenSSL would ask at the terminal for the password of an encrypted key
-            password = "" if place is None else place.read().reveal()
-            if not key.is_file():
-                raise ConfigError(f"kafka.key_file = '{key}': no such file")
-            _loaded(
-                "cert_file",
-                self.cert_file,
-                lambda file: context.load_cert_chain(file, key, password),
-            )
+            self._show_certificate(context, self.cert_file, self.key_file or self.cert_file)
         return context
+
+    def _show_certificate(self, context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
+        place = self.key_password
+        # never None: OpenSSL would ask at the terminal for the password of an encrypted key
+        password = "" if place is None else place.read().reveal()
+        locked: list[bool] = []
+        _loaded("key_file", key_file, lambda file: locked.append(b"ENCRYPTED" in file.read_bytes()))
+        _loaded(
+            "cert_file",
+            cert_file,
+            lambda file: context.load_cert_chain(file, key_file, password),
+            "the private key is encrypted, and its password (kafka.key_password_env or "
+            "kafka.key_password_file) is missing or wrong"
+            if locked == [True]
+            else "this certificate or its private key cannot be read as PEM",
+        )
 
     def arguments(self) -> dict[str, Any]:
         """For any client of kafka-python. Files and secrets are read now."""
@@ -109,21 +116,17 @@ class Connection:
         return {"bootstrap_servers": self.servers, **self.security.arguments()}
 
 
-def _loaded(key: str, file: Path, load: Callable[[Path], None]) -> None:
+def _loaded(
+    key: str, file: Path, load: Callable[[Path], None], otherwise: str = "holds no PEM certificate"
+) -> None:
+    """Load a file; ConfigError names it and what is wrong, `otherwise` where OpenSSL does not say."""
     try:
         load(file)
     except FileNotFoundError:
         raise ConfigError(f"kafka.{key} = '{file}': no such file") from None
     except ssl.SSLError as error:
-        raise ConfigError(f"kafka.{key} = '{file}': {_ssl_reason(error)}") from None
+        if error.reason == "KEY_VALUES_MISMATCH":
+            otherwise = "the private key does not belong to this certificate"
+        raise ConfigError(f"kafka.{key} = '{file}': {otherwise}") from None
     except OSError as error:
         raise ConfigError(f"kafka.{key} = '{file}': cannot be read: {error.strerror}") from None
-
-
-def _ssl_reason(error: ssl.SSLError) -> str:
-    reason = error.reason or ""
-    if reason == "KEY_VALUES_MISMATCH":
-        return "the private key does not belong to this certificate"
-    if reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ") or "password" in str(error).lower():
-        return "the private key is encrypted; its password comes by key_password_env or _file"
-    return "holds no PEM certificate (or, of a client, no certificate and key) that can be read"

@@ -1,0 +1,186 @@
+"""The settings that say how to reach a broker: all that is wrong at once, and never a secret in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamforest.cli import root
+from streamforest.errors import ConfigError
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.security import connection_from
+from streamforest.testing.certificates import Authority
+
+WORD = "hunter2-4711"
+HEAD = '[pipeline]\nname = "p"\n[kafka]\nservers = "127.0.0.1:9092"\n'
+LOGIN = 'security = "sasl-tls"\nuser = "alice"\npassword_env = "KAFKA_PW"\n'
+
+
+def check(tmp_path: Path, text: str, *arguments: str, **environ: str) -> Result:
+    path = tmp_path / "p.toml"
+    path.write_text(HEAD + text, encoding="utf-8")
+    return CliRunner().invoke(root, ["check", str(path), *arguments], env=environ)
+
+
+def problems(done: Result) -> list[str]:
+    assert done.exit_code == 2, done.output
+    lines = done.stderr.splitlines()
+    return [line.strip() for line in lines[1:]] or [lines[0].partition("p.toml: ")[2]]
+
+
+def test_a_login_is_described_without_its_password(tmp_path: Path) -> None:
+    done = check(tmp_path, LOGIN, KAFKA_PW=WORD)
+    assert done.exit_code == 0, done.stderr
+    assert "TLS, logs in as alice by SCRAM-SHA-512, trusts the authorities of this" in done.stdout
+    assert WORD not in done.output
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["password", "sasl_password", "passwd", "sasl_plain_password", "ssl_key_password", "token"],
+)
+@pytest.mark.parametrize("how", ["file", "flag", "environment"])
+def test_a_password_that_is_written_down_is_refused_and_not_repeated(
+    tmp_path: Path, key: str, how: str
+) -> None:
+    name = f"STREAMFOREST_KAFKA__{key.upper()}"
+    done = check(
+        tmp_path,
+        LOGIN + (f'{key} = "{WORD}"\n' if how == "file" else ""),
+        *(["--set", f"kafka.{key}={WORD}"] if how == "flag" else []),
+        **({name: WORD} if how == "environment" else {}),
+        KAFKA_PW="right",
+    )
+    (problem,) = problems(done)
+    assert problem.startswith(f"kafka.{key}")
+    assert "a secret is not written here" in problem
+    assert "password_env or kafka." in problem
+    assert {"flag": "from --set", "environment": name}.get(how, "") in problem
+    assert WORD not in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--set", f"password={WORD}"],
+        ["--set", f"kafka.password {WORD}"],
+        ["--set", f"kafka.password.x={WORD}"],
+        ["--set", f"kafka.password_env={WORD}"],
+        ["--set", f"kafka.password_file={WORD}"],
+        ["--set", "kafka.password_env=[1]"],
+    ],
+)
+def test_nor_is_one_that_stands_where_something_else_belongs(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    done = check(tmp_path, 'security = "sasl-tls"\nuser = "a"\n', *arguments)
+    assert done.exit_code == 2
+    assert WORD not in done.output
+    done = check(tmp_path, f'security = "sasl-tls"\npassword = "{WORD}"\n', *arguments)
+    assert WORD not in done.output
+
+
+def test_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
+    text = (
+        'security = "sasl-plaintext"\nca_file = "ca.pem"\nsasl_mechanism = "GSSAPI"\n'
+        'password_env = "A"\npassword_file = "b"\nallow_unencrypted_login = "yes"\n'
+    )
+    found = problems(check(tmp_path, text))
+    expected = [
+        "kafka.sasl_mechanism = 'GSSAPI': expected one of 'SCRAM-SHA-512', 'SCRAM-SHA-256', 'PLAIN'",
+        "kafka.allow_unencrypted_login = 'yes': expected true or false",
+        "kafka.password_file: there is kafka.password_env too; remove one of the two",
+        "kafka.ca_file: of no use with kafka.security = 'sasl-plaintext'; set that to 'tls'",
+        "kafka.user: missing; give the name to log in with",
+        "kafka.password_env: missing; name an environment variable",
+        "kafka.security = 'sasl-plaintext': the login would cross the network unencrypted",
+    ]
+    assert len(found) == len(expected)
+    for start, problem in zip(expected, found):
+        assert problem.startswith(start), problem
+
+
+def test_a_login_without_encryption_must_be_allowed(tmp_path: Path) -> None:
+    text = LOGIN.replace("sasl-tls", "sasl-plaintext")
+    (problem,) = problems(check(tmp_path, text, KAFKA_PW=WORD))
+    assert "set kafka.allow_unencrypted_login = true" in problem
+    done = check(tmp_path, text + "allow_unencrypted_login = true\n", KAFKA_PW=WORD)
+    assert done.exit_code == 0
+    assert "go unencrypted, logs in as alice" in done.stdout
+
+
+def test_keys_without_effect_are_mistakes(tmp_path: Path) -> None:
+    found = problems(check(tmp_path, 'user = "a"\npassword_env = "B"\nca_file = "c"\n'))
+    assert found == [
+        "kafka.ca_file: of no use with kafka.security = 'plaintext'; set that to 'tls' or "
+        "'sasl-tls', or remove them",
+        "kafka.user, kafka.password_env: of no use with kafka.security = 'plaintext'; set that to "
+        "'sasl-tls' or 'sasl-plaintext', or remove them",
+    ]
+
+
+def test_files_are_looked_at(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.client("carol")
+    other, _ = authority.client("dave")
+    (tmp_path / "empty.pem").write_text("")
+
+    def lines(**files: Path) -> str:
+        return 'security = "tls"\n' + "".join(f'{k} = "{v}"\n' for k, v in files.items())
+
+    good = lines(ca_file=authority.file, cert_file=cert, key_file=key)
+    assert check(tmp_path, good).exit_code == 0
+    for text, message in (
+        (lines(ca_file=tmp_path / "no.pem"), "no.pem': no such file"),
+        (lines(ca_file=tmp_path / "empty.pem"), "empty.pem': holds no PEM certificate"),
+        (lines(ca_file=tmp_path), "cannot be read"),
+        (lines(key_file=key), "kafka.cert_file: missing"),
+        (lines(cert_file=cert, key_file=tmp_path / "no.key"), "no.key': no such file"),
+        (lines(cert_file=other, key_file=key), "the private key does not belong to this"),
+        (lines(cert_file=cert), "or its private key cannot be read as PEM"),
+    ):
+        (problem,) = problems(check(tmp_path, text))
+        assert message in problem
+
+
+def test_an_encrypted_key_needs_its_password_and_never_asks_at_the_terminal(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization as s
+
+    authority = Authority(tmp_path)
+    cert, key = authority.client("carol")
+    plain = s.load_pem_private_key(key.read_bytes(), None)
+    locked = s.BestAvailableEncryption(WORD.encode())
+    key.write_bytes(plain.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, locked))
+    text = f'security = "tls"\ncert_file = "{cert}"\nkey_file = "{key}"\n'
+    for environ, setting in (({}, ""), ({"KEY_PW": "wrong"}, 'key_password_env = "KEY_PW"\n')):
+        (problem,) = problems(check(tmp_path, text + setting, **environ))
+        assert "the private key is encrypted, and its password (kafka.key_password_env" in problem
+    done = check(tmp_path, text + 'key_password_env = "KEY_PW"\n', KEY_PW=WORD)
+    assert done.exit_code == 0, done.stderr
+
+
+def test_without_a_pipeline_file_the_environment_and_flags_say_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environ = {"STREAMFOREST_KAFKA__SECURITY": "sasl-tls", "STREAMFOREST_KAFKA__USER": "alice"}
+    with pytest.raises(ConfigError, match="set STREAMFOREST_KAFKA_PASSWORD"):
+        connection_from(environ, [], None, "here:1")
+    monkeypatch.setenv("STREAMFOREST_KAFKA_PASSWORD", WORD)
+    connection = connection_from(environ, ["kafka.user=bob"], None, "here:1")
+    assert (connection.servers, connection.security.user) == ("here:1", "bob")
+    assert connection.arguments()["sasl_plain_password"] == WORD
+    assert connection_from({}, ["kafka.servers=there:2"], None, "here:1").servers == "there:2"
+    with pytest.raises(ConfigError) as caught:
+        connection_from({}, [f"kafka.password={WORD}"], None, "here:1")
+    assert WORD not in str(caught.value)
+
+
+def test_the_password_is_nowhere_in_a_loaded_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PW", WORD)
+    path = tmp_path / "p.toml"
+    path.write_text(HEAD + LOGIN)
+    assert WORD not in repr(load_pipeline(path))
