@@ -3,36 +3,40 @@
 The parts are a bare kafka-python poll, the codec and `advance` on the same batches, each timed by
 itself, in the same process, right before the pipeline runs on the same topic. The share is the parts'
 time divided by the pipeline's: 1.0 would mean that commits, predictions and the journal cost nothing.
+It is taken in each round and the median counts; by the wall clock, and by the CPU time of this process,
+which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamforest import ConsistentForestClassifier
+from streamforest.observe.metrics import PipelineMetrics
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
-from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.stream.events import decoder
+from streamforest.stream.jars import KAFKA
 from streamforest.stream.kafka_topics import admin, create_topic
 
 BATCH = 500
 FEATURES = 50
 TREES = 10
 CLASSES = 10
-Clock = Callable[[], float]
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 GOALS = {"packed": 0.75, "one each": 0.45}
 
 _PIPELINE = """
@@ -55,36 +59,54 @@ port = 0
 """
 
 
+Times = dict[str, float]
+"""Seconds by clock."""
+
+
+def now() -> Times:
+    """What every clock says."""
+    return {name: clock() for name, clock in CLOCKS.items()}
+
+
 @dataclass
 class Parts:
-    """Seconds spent in each part."""
+    """Seconds spent in each part, by each clock."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, Times] = field(default_factory=dict)
     events: int = 0
 
-    def add(self, name: str, seconds: float) -> None:
-        """Count time for a part."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+    def add(self, name: str, begun: Times, ended: Times) -> None:
+        """Count the time between two looks at the clocks for a part."""
+        spent = self.seconds.setdefault(name, dict.fromkeys(CLOCKS, 0.0))
+        for clock in CLOCKS:
+            spent[clock] += ended[clock] - begun[clock]
 
-    @property
-    def total(self) -> float:
+    def total(self, clock: str) -> float:
         """All parts together."""
-        return sum(self.seconds.values())
+        return sum(spent[clock] for spent in self.seconds.values())
+
+    def each(self, clock: str) -> float:
+        """Seconds an event."""
+        return self.total(clock) / self.events
 
 
 @dataclass
 class Result:
-    """One way of running the pipeline, beside its parts."""
+    """One way of running the pipeline beside its parts, round by round."""
 
     shape: str
     publishing: str
-    parts: Parts
-    pipeline: Parts
+    rounds: list[tuple[Parts, Parts]] = field(default_factory=list)
+    """Bare parts and pipeline of each round."""
 
-    @property
-    def share(self) -> float:
-        """The parts' time divided by the pipeline's."""
-        return (self.parts.total / self.parts.events) / (self.pipeline.total / self.pipeline.events)
+    def share(self, clock: str) -> float:
+        """The parts' time divided by the pipeline's, the median of the rounds."""
+        return median(bare.each(clock) / whole.each(clock) for bare, whole in self.rounds)
+
+    def spread(self, clock: str) -> tuple[float, float]:
+        """The least and the greatest share of a round."""
+        shares = [bare.each(clock) / whole.each(clock) for bare, whole in self.rounds]
+        return min(shares), max(shares)
 
 
 def messages(n: int, vectors: bool, seed: int = 0) -> Iterator[bytes]:
@@ -110,7 +132,7 @@ def fill(servers: str, topic: str, n: int, vectors: bool) -> None:
     producer.close()
 
 
-def bare_parts(servers: str, topic: str, n: int, clock: Clock = time.perf_counter) -> Parts:
+def bare_parts(servers: str, topic: str, n: int) -> Parts:
     """Poll, decode and advance, each by itself, on the same batches."""
     consumer = KafkaConsumer(
         bootstrap_servers=servers, enable_auto_commit=False, group_id=None, check_crcs=True
@@ -124,28 +146,28 @@ def bare_parts(servers: str, topic: str, n: int, clock: Clock = time.perf_counte
     model = ConsistentForestClassifier(n_trees=TREES, seed=0)
     parts = Parts()
     while parts.events < n:
-        begun = clock()
+        begun = now()
         records = consumer.poll(timeout_ms=1_000, max_records=BATCH).get(tp, [])
-        polled = clock()
+        polled = now()
         events = [decode(record.value) for record in records]
-        decoded = clock()
+        decoded = now()
         x: Any = [event.x for event in events]
         if events and isinstance(x[0], list):
             x = np.array(x)
         if events:
             model.advance(x, [event.y for event in events])
-        parts.add("poll", polled - begun)
-        parts.add("decode", decoded - polled)
-        parts.add("advance", clock() - decoded)
+        parts.add("poll", begun, polled)
+        parts.add("decode", polled, decoded)
+        parts.add("advance", decoded, now())
         parts.events += len(events)
     consumer.close(autocommit=False)
     return parts
 
 
-def whole_pipeline(
-    servers: str, topic: str, n: int, pack: bool, clock: Clock = time.perf_counter
-) -> Parts:
-    """The pipeline itself on the same topic, exactly once, with a clock around its steps."""
+def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
+    """The pipeline itself on the same topic, exactly once, metrics and all, with clocks around its
+    steps; from its first poll to the last commit. The snapshot at the end is measured elsewhere.
+    """
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / "bench.toml"
@@ -159,33 +181,35 @@ def whole_pipeline(
             folder=Path(work) / "run",
         )
         path.write_text(text, encoding="utf-8")
-        with opened(load_pipeline(path), create_topics=True) as run:
+        metrics = PipelineMetrics(name)
+        with opened(load_pipeline(path), create_topics=True, telemetry=metrics) as run:
             parts = Parts()
-            _time_steps(run, parts, clock)
-            begun = clock()
+            timed_steps(run, parts)
+            begun = now()
             while run.events < n:
                 run._step(n)
-                if run.clocks.commit_due(run.events, run.pending):
+                if run.clocks.commit_due(run.events, run.pending) or run.events >= n:
                     run._commit()
-            run._commit()
-            spent = clock() - begun
-            parts.add("the loop itself", spent - parts.total)
+            ended = now()
+            for clock in CLOCKS:
+                ended[clock] -= parts.total(clock)
+            parts.add("decode, admit, the loop itself", begun, ended)
             parts.events = run.events
     return parts
 
 
-def _time_steps(run: Run, parts: Parts, clock: Clock) -> None:
+def timed_steps(run: Run, parts: Parts) -> None:
     """Time the steps of a run from outside, so that the loop carries no clocks for it."""
 
     def timed(owner: Any, method: str, name: str) -> None:
         call: Callable[..., Any] = getattr(owner, method)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            begun = clock()
+            begun = now()
             try:
                 return call(*args, **kwargs)
             finally:
-                parts.add(name, clock() - begun)
+                parts.add(name, begun, now())
 
         setattr(owner, method, wrapper)
 
@@ -196,100 +220,59 @@ def _time_steps(run: Run, parts: Parts, clock: Clock) -> None:
 
 
 def measure(
-    servers: str, n: int, rounds: int = 3, clock: Clock = time.perf_counter
+    servers: str, n: int, rounds: int = 5, progress: Callable[[str], None] = lambda text: None
 ) -> list[Result]:
-    """Both shapes of events, both ways of publishing; the best of a few interleaved rounds each."""
-    results = []
+    """Both shapes of events, both ways of publishing, in interleaved rounds."""
+    results: list[Result] = []
     for shape in ("named", "array"):
         topic = f"bench-{shape}-{uuid.uuid4().hex[:8]}"
         fill(servers, topic, n, vectors=shape == "array")
         bare_parts(servers, topic, min(n, 2_000))  # warm
-        for publishing in GOALS:
-            best: Result | None = None
-            for _ in range(rounds):
-                bare = bare_parts(servers, topic, n, clock)
-                whole = whole_pipeline(servers, topic, n, pack=publishing == "packed", clock=clock)
-                result = Result(shape, publishing, bare, whole)
-                if best is None or result.share > best.share:
-                    best = result
-            assert best is not None
-            results.append(best)
+        ways = {publishing: Result(shape, publishing) for publishing in GOALS}
+        for number in range(rounds):
+            for publishing, result in ways.items():
+                progress(f"{shape}, {publishing}: round {number + 1} of {rounds}")
+                bare = bare_parts(servers, topic, n)
+                whole = whole_pipeline(servers, topic, n, pack=publishing == "packed")
+                result.rounds.append((bare, whole))
+        results += ways.values()
     return results
 
 
-@dataclass(frozen=True)
-class Stall:
-    """What a snapshot of a large model holds the stream up for, beside a copy of its bytes."""
-
-    megabytes: float
-    copy_seconds: float
-    stall_seconds: float
-    longest_seconds: float
-    """The longest that one event waited while the snapshot was written in the background."""
+def versions() -> str:
+    """What was measured with what."""
+    names = ("kafka-python", "msgspec", "numba", "numpy")
+    return ", ".join([f"Apache Kafka {KAFKA}", *(f"{name} {version(name)}" for name in names)])
 
 
-def measure_stall(megabytes: int = 100) -> Stall:
-    """Grow a forest to so many megabytes and copy it as a snapshot does."""
-    draw = np.random.default_rng(0)
-    model = ConsistentForestClassifier(n_trees=50, seed=0)
-    while model.summary()["total_bytes"] < megabytes * 1_000_000:
-        X = draw.normal(0, 1, (2_000, FEATURES))
-        model.advance(X, draw.integers(CLASSES, size=2_000).tolist())
-    size = int(model.summary()["total_bytes"])
-    block = np.ones(size, np.uint8)
-    copies = [_timed(lambda: block.copy()) for _ in range(5)]
-    stalls = [_timed(lambda: copy.deepcopy(model)) for _ in range(5)]
-    longest = _longest_pause(model, draw)
-    return Stall(size / 1e6, float(np.median(copies)), float(np.median(stalls)), longest)
-
-
-def _longest_pause(model: Any, draw: np.random.Generator) -> float:
-    """Advance event by event while a snapshot is being written; the longest one took."""
-    X = draw.normal(0, 1, (1, FEATURES))
-    longest = 0.0
-    with tempfile.TemporaryDirectory() as work:
-        snapshots = SnapshotFolder(Path(work))
-        snapshots.begin({"main": model}, {}, 0, 0, {})
-        while snapshots.busy:
-            longest = max(longest, _timed(lambda: model.advance(X, [0])))
-    return longest
-
-
-def _timed(call: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    kept = call()
-    seconds = time.perf_counter() - begun
-    del kept
-    return seconds
-
-
-def report(results: list[Result], stall: Stall | None) -> str:
-    """A table of shares and one of where the time goes, in plain text."""
-    lines = ["share of the bare parts' speed (poll + decode + advance), exactly-once:"]
+def report(results: list[Result], clock: str = "wall") -> str:
+    """A table of shares by both clocks, judged by one, and one of where the time goes."""
+    other = next(name for name in CLOCKS if name != clock)
+    lines = [
+        versions(),
+        f"{TREES} trees, {FEATURES} features, batches of {BATCH}, exactly once, "
+        f"{results[0].rounds[0][1].events:,} events, median of {len(results[0].rounds)} rounds",
+        f"share of the bare parts' speed (poll + decode + advance), {clock} time:",
+    ]
     for r in results:
-        bare = r.parts.events / r.parts.total
-        whole = r.pipeline.events / r.pipeline.total
-        goal = GOALS[r.publishing]
-        verdict = "ok" if r.share >= goal else "missed"
+        bare, whole = (median(1 / pair[i].each(clock) for pair in r.rounds) for i in (0, 1))
+        goal, share, (low, high) = GOALS[r.publishing], r.share(clock), r.spread(clock)
         lines.append(
             f"  {r.shape:<6} {r.publishing:<9} {whole:>8,.0f} of {bare:>8,.0f} events/s  "
-            f"{r.share:>5.0%}  (goal {goal:.0%}: {verdict})"
+            f"{share:>5.0%} ({low:.0%} to {high:.0%}; {other} time {r.share(other):.0%})  "
+            f"goal {goal:.0%}: {'ok' if share >= goal else 'missed'}"
         )
-    lines.append("where the time goes, µs an event:")
+    lines.append(f"where the time goes, µs an event, {clock} time, medians:")
     for r in results:
         lines.append(f"  {r.shape}, {r.publishing}")
-        for name, parts in (("bare", r.parts), ("pipeline", r.pipeline)):
-            told = ", ".join(
-                f"{part} {seconds / parts.events * 1e6:.1f}"
-                for part, seconds in parts.seconds.items()
-            )
-            lines.append(f"    {name:<9} {told}")
-    if stall is not None:
-        lines.append(
-            f"snapshot of a model of {stall.megabytes:.0f} MB: the stream waits "
-            f"{stall.stall_seconds * 1e3:.0f} ms, a copy of the bytes takes "
-            f"{stall.copy_seconds * 1e3:.0f} ms ({stall.stall_seconds / stall.copy_seconds:.1f} times); "
-            "while it is written no event takes "
-            f"longer than {stall.longest_seconds * 1e3:.0f} ms"
-        )
+        for i, side in enumerate(("bare", "pipeline")):
+            lines += _table(side, [pair[i] for pair in r.rounds], clock)
     return "\n".join(lines)
+
+
+def _table(side: str, rounds: list[Parts], clock: str) -> Iterator[str]:
+    for part in rounds[0].seconds:
+        each = median(parts.seconds[part][clock] / parts.events for parts in rounds)
+        yield f"    {side:<9} {part:<36} {each * 1e6:>7.1f}"
+    whole = median(parts.each(clock) for parts in rounds)
+    yield f"    {side:<9} {'all':<36} {whole * 1e6:>7.1f}"

@@ -400,9 +400,9 @@ class KafkaLog:
         try:
             if self.exactly_once:
                 self._producer.begin()
-            outcomes = self._producer.publish(_messages(topics, transaction))
+            place = self._producer.publish(_messages(topics, transaction))
             failpoint("after-produce")
-            metadata = transaction.metadata(outcomes[-1].get(timeout=0).offset)
+            metadata = transaction.metadata(place)
             if len(metadata.encode()) > _METADATA_LIMIT:
                 raise BrokerError(f"metadata of {len(metadata)} bytes; a bug")
             offsets = {
@@ -492,12 +492,13 @@ class KafkaLog:
             client.close()
 
 
-def _messages(topics: Topics, transaction: Transaction) -> Iterator[tuple[str, Any]]:
-    for message in transaction.predictions:
-        yield topics.predictions, message
-    for message in transaction.dead_letters:
-        yield topics.dead_letters, message
-    yield topics.journal, Outgoing(transaction.journal, str(transaction.number).encode())
+def _messages(topics: Topics, transaction: Transaction) -> dict[str, list[Outgoing]]:
+    """What is published, by topic; the journal last, since its place is asked for."""
+    return {
+        topics.predictions: transaction.predictions,
+        topics.dead_letters: transaction.dead_letters,
+        topics.journal: [Outgoing(transaction.journal, str(transaction.number).encode())],
+    }
 
 
 def _commit_number(metadata: str) -> int:

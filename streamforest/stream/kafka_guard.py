@@ -14,6 +14,9 @@ D. A consumer can stay in `<rebalancing>` for ever. `JoinWatch` asks it to join 
 E. Calls made while the broker is down can be lost and then wait without end. The sender's
    `await_ready` must return False instead of raising (`mend_sender`), and every call that waits has a
    deadline (`within`).
+
+One more was met on the way: a batch larger than its topic allows is split by the sender, after which
+`flush` fails for ever. So it is not split (`mend_sender`) but fails, and smaller batches are made.
 """
 
 from __future__ import annotations
@@ -21,17 +24,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kafka import KafkaProducer
-from kafka.errors import AuthorizationError, KafkaError
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+)
 
+from streamforest.errors import BrokerError
+from streamforest.stream import kafka_batches
 from streamforest.stream.records import CommitInDoubt, Outgoing
 
 log = logging.getLogger(__name__)
 
 _STABLE = "<stable>"
+_LEAST_BATCH = 4_096  # bytes; a batch of this size holds one message or a few
 
 
 def captured(metadata: Any) -> Any | None:
@@ -66,7 +78,7 @@ def within(seconds: float, call: Callable[..., Any], *args: Any) -> Any:
 
 
 def mend_sender(producer: Any) -> None:
-    """Let the sender try again where it would lose a request (trap E)."""
+    """Let the sender try again where it would lose a request (trap E), and never split a batch."""
     client = producer._sender._client
     usual = client.await_ready
 
@@ -77,6 +89,16 @@ def mend_sender(producer: Any) -> None:
             return False
 
     client.await_ready = await_ready
+    producer._sender._can_split = lambda batch, error: False
+
+
+def _outcome(future: Any) -> tuple[int, BaseException | None]:
+    """Where the broker put one message, and None; or the error it had."""
+    if not future.is_done:
+        return -1, KafkaError("no answer from the broker")
+    if future.failed():
+        return -1, future.exception
+    return int(future.value.offset), None
 
 
 class JoinWatch:
@@ -109,6 +131,7 @@ class TransactionalProducer:
         self.deadline = deadline
         self._producer: Any = None
         self._lanes: dict[str, int] = {}
+        self._most = int(self._settings.get("batch_size", 512 * 1024))
 
     @property
     def transactional(self) -> bool:
@@ -128,31 +151,62 @@ class TransactionalProducer:
         """Begin a transaction."""
         self._producer.begin_transaction()
 
-    def publish(self, messages: Iterable[tuple[str, Outgoing]]) -> list[Any]:
-        """Send everything, wait, and look at every single outcome (trap C); their metadata."""
-        producer = self._producer
-        send, lanes = producer.send, self._lanes
-        futures = []
-        for topic, message in messages:
-            count = lanes.get(topic)
-            if count is None:
-                count = lanes[topic] = len(producer.partitions_for(topic))
-            futures.append(
-                send(
-                    topic,
-                    message.value,
-                    message.key,
-                    message.headers,
-                    message.lane % count,
-                )
-            )
-        producer.flush(timeout=self.deadline)
-        for future in futures:
-            if future.is_done and isinstance(future.exception, AuthorizationError):
-                raise future.exception  # no doubt about this one, and asking again changes nothing
-            if not future.is_done or future.failed():
-                raise CommitInDoubt(f"a message was not taken by the broker: {future.exception!r}")
-        return futures
+    def publish(self, messages: Mapping[str, Sequence[Outgoing]]) -> int:
+        """Send everything, topic by topic, wait, and look at every single outcome (trap C); the
+        offset of the very last message.
+        """
+        outcomes: list[Callable[[], tuple[int, BaseException | None]]] = []
+        send = self._in_batches if kafka_batches.usable() else self._one_by_one
+        for topic, several in messages.items():
+            for lane, those in self._by_lane(topic, several).items():
+                outcomes += send(topic, lane, those)
+        self._producer.flush(timeout=self.deadline)
+        last = -1
+        for outcome in outcomes:
+            last, error = outcome()
+            if isinstance(error, AuthorizationError):
+                raise error  # no doubt about this one, and asking again changes nothing
+            if error is not None:
+                self._heed(error)
+                raise CommitInDoubt(f"a message was not taken by the broker: {error!r}")
+        if last < 0:  # a repeated batch that the broker had already: it does not say where
+            raise CommitInDoubt("the broker did not say where it put the last message")
+        return last
+
+    def _by_lane(self, topic: str, messages: Sequence[Outgoing]) -> dict[int, list[Outgoing]]:
+        count = self._lanes.get(topic)
+        if count is None:
+            count = self._lanes[topic] = len(self._producer.partitions_for(topic))
+        lanes: dict[int, list[Outgoing]] = {}
+        for message in messages:
+            lane = message.lane % count
+            if lane in lanes:
+                lanes[lane].append(message)
+            else:
+                lanes[lane] = [message]
+        return lanes
+
+    def _in_batches(self, topic: str, lane: int, messages: Sequence[Outgoing]) -> list[Any]:
+        batches = kafka_batches.append(self._producer, topic, lane, messages, self._most)
+        return [partial(kafka_batches.outcome, batch) for batch in batches]
+
+    def _one_by_one(self, topic: str, lane: int, messages: Sequence[Outgoing]) -> list[Any]:
+        futures = [
+            self._producer.send(topic, message.value, message.key, message.headers, lane)
+            for message in messages
+        ]
+        return [partial(_outcome, future) for future in futures]
+
+    def _heed(self, error: BaseException) -> None:
+        """Make smaller batches where these are larger than the topic allows."""
+        if not isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError):
+            return
+        if self._most <= _LEAST_BATCH:
+            raise BrokerError(
+                f"a message is larger than its topic allows ({error}): raise max.message.bytes of "
+                "the pipeline's own topics, or lower predictions.top"
+            ) from error
+        self._most //= 4
 
     def add_offsets(self, offsets: Mapping[Any, Any], membership: Any) -> None:
         """Put the consumed offsets into the transaction."""

@@ -1,0 +1,79 @@
+"""What a snapshot of a large model holds the stream up for, beside a memory copy of its bytes."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamforest import ConsistentForestClassifier
+from streamforest.runtime.snapshots import SnapshotFolder
+
+GOAL = 3.0
+_FEATURES, _CLASSES = 50, 10
+_ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Medians over a few rounds, each a copy and a snapshot in turn."""
+
+    megabytes: float
+    copy_seconds: float
+    stall_seconds: float
+    longest_seconds: float
+    """The longest that one event took while a snapshot was written in the background."""
+
+    @property
+    def times(self) -> float:
+        """The stall in copies of the same bytes."""
+        return self.stall_seconds / self.copy_seconds
+
+
+def measure_stall(megabytes: int = 100) -> Stall:
+    """Grow a forest to so many megabytes, then begin snapshots of it as the loop does."""
+    draw = np.random.default_rng(0)
+    model = ConsistentForestClassifier(n_trees=50, seed=0)
+    while model.summary()["total_bytes"] < megabytes * 1_000_000:
+        X = draw.normal(0, 1, (2_000, _FEATURES))
+        model.advance(X, draw.integers(_CLASSES, size=2_000).tolist())
+    size = int(model.summary()["total_bytes"])
+    block = np.ones(size, np.uint8)
+    event = draw.normal(0, 1, (1, _FEATURES))
+    copies, stalls, longest = [], [], 0.0
+    with tempfile.TemporaryDirectory() as work:
+        snapshots = SnapshotFolder(Path(work))
+        for number in range(_ROUNDS):
+            copies.append(_timed(block.copy))
+            stalls.append(_timed(partial(snapshots.begin, {"main": model}, {}, number, 0, {})))
+            while snapshots.busy:
+                longest = max(longest, _timed(lambda: model.advance(event, [0])))
+            snapshots.wait()
+            if snapshots.failure is not None:
+                raise RuntimeError(snapshots.failure)
+    return Stall(size / 1e6, float(np.median(copies)), float(np.median(stalls)), longest)
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    kept = call()
+    seconds = time.perf_counter() - begun
+    del kept
+    return seconds
+
+
+def told(stall: Stall) -> str:
+    """One sentence."""
+    verdict = "ok" if stall.times <= GOAL else "missed"
+    return (
+        f"snapshot of a model of {stall.megabytes:.0f} MB: the stream waits "
+        f"{stall.stall_seconds * 1e3:.0f} ms, a copy of the bytes takes "
+        f"{stall.copy_seconds * 1e3:.0f} ms: {stall.times:.1f} times (goal {GOAL:.0f}: {verdict}); "
+        f"while it is written no event takes longer than {stall.longest_seconds * 1e3:.0f} ms"
+    )
