@@ -9,6 +9,7 @@ which other work on the machine disturbs less.
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 import time
@@ -224,6 +225,7 @@ def measure(
 ) -> list[Result]:
     """Both shapes of events, both ways of publishing, in interleaved rounds."""
     results: list[Result] = []
+    gc.freeze()  # as `streamforest run` does; for both sides
     for shape in ("named", "array"):
         topic = f"bench-{shape}-{uuid.uuid4().hex[:8]}"
         fill(servers, topic, n, vectors=shape == "array")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -91,6 +92,7 @@ def run(
                 stopping=lambda: signals.requested is not None,
                 telemetry=metrics,
             ) as current:
+                gc.freeze()  # what is loaded by now stays: no collection need ever look at it again
                 _consume(current, config.name, _total(loaded), max_events, signals, quiet)
         except Stopped as error:
             click.echo(f"Stopped by {signals.requested}: {error}.", err=True)

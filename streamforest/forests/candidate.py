@@ -98,7 +98,8 @@ class CandidateForest(Forest):
         """Size and shape of the forest, summed over its trees (`depth`: the largest).
 
         `fringe_bytes` counts the live entries of candidate splits, which `max_fringe_bytes` bounds
-        per tree; `fringe_overshoot` is how far new classes have carried the fullest tree beyond it;
+        per tree; `fringe_occupancy` is the share of that bound that the fullest tree takes, and
+        `fringe_overshoot` how many bytes new classes have carried it beyond;
         `total_bytes` is what all arrays take as allocated.
         """
         tree, node = self._trees.tree, self._trees.node
@@ -106,7 +107,7 @@ class CandidateForest(Forest):
         nodes = int(tree["n_nodes"].sum())
         active = int(tree["n_active"].sum())
         leaves = (nodes + self.n_trees) // 2
-        over = int(tree["fringe_bytes"].max()) - int(self._params["max_fringe_bytes"][0])
+        fullest, most = int(tree["fringe_bytes"].max()), int(self._params["max_fringe_bytes"][0])
         return {
             "trees": self.n_trees,
             "events": self._n_learned,
@@ -118,6 +119,7 @@ class CandidateForest(Forest):
             "inactive": leaves - active,
             "depth": int(node["depth"][used].max()),
             "fringe_bytes": int(tree["fringe_bytes"].sum()),
-            "fringe_overshoot": max(0, over),
+            "fringe_occupancy": fullest / most,
+            "fringe_overshoot": max(0, fullest - most),
             "total_bytes": nbytes(self._trees),
         }

@@ -161,32 +161,28 @@ class Recent:
     (1.0, [0.0, 1.0, 1.0])
     """
 
-    __slots__ = ("_curve", "_hits", "_sum", "_width")
+    __slots__ = ("_curve", "_hits", "_width")
 
     def __init__(self, window: int = WINDOW) -> None:
         self._hits: deque[bool] = deque(maxlen=window)
-        self._sum = 0
         self._width = 1
         self._curve: list[list[int]] = []  # [events, correct] of each point
 
     def update(self, truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> None:
         """Count a batch, in order."""
-        hits, curve = self._hits, self._curve
-        for label, guess in zip(truth, predicted, strict=True):
-            if label is None:
-                continue
-            hit = bool(label == guess)
-            if len(hits) == hits.maxlen:
-                self._sum -= hits[0]
-            hits.append(hit)
-            self._sum += hit
+        hits = [label == guess for label, guess in zip(truth, predicted) if label is not None]
+        self._hits.extend(hits)
+        curve, done = self._curve, 0
+        while done < len(hits):
             if not curve or curve[-1][0] >= self._width:
                 if len(curve) == CURVE_POINTS:
                     curve[:] = [[a[0] + b[0], a[1] + b[1]] for a, b in zip(curve[::2], curve[1::2])]
                     self._width *= 2
                 curve.append([0, 0])
-            curve[-1][0] += 1
-            curve[-1][1] += hit
+            some = hits[done : done + self._width - curve[-1][0]]
+            curve[-1][0] += len(some)
+            curve[-1][1] += sum(some)
+            done += len(some)
 
     def __len__(self) -> int:
         """Events in the window."""
@@ -195,7 +191,7 @@ class Recent:
     @property
     def accuracy(self) -> float | None:
         """Share correct among the last events; None before the first labelled one."""
-        return self._sum / len(self._hits) if self._hits else None
+        return sum(self._hits) / len(self._hits) if self._hits else None
 
     def curve(self) -> list[float]:
         """Accuracy of each stretch of the stream, oldest first."""
@@ -215,7 +211,6 @@ class Recent:
         """The window that `state()` described; ValueError, TypeError or KeyError if it is none."""
         recent = cls(int(state["window"]))
         recent._hits.extend(hit == "1" for hit in state["hits"])
-        recent._sum = sum(recent._hits)
         recent._width = int(state["width"])
         recent._curve = [[int(events), int(correct)] for events, correct in state["curve"]]
         if len(recent._curve) > CURVE_POINTS or any(events < 1 for events, _ in recent._curve):

@@ -53,15 +53,17 @@ class _Handler(BaseHTTPRequestHandler):
             encoder, content_type = exposition.choose_encoder(self.headers.get("Accept", ""))
             self._answer(200, encoder(self.metrics.registry), content_type)
         elif path == "/livez":
-            self._answer(200, b"alive\n")
+            self._tell("alive", self.metrics.why_not_alive())
         elif path == "/readyz":
-            reason = self.metrics.why_not_ready()
-            if reason is None:
-                self._answer(200, b"ready\n")
-            else:
-                self._answer(503, f"not ready: {reason}\n".encode())
+            self._tell("ready", self.metrics.why_not_ready())
         else:
             self._answer(404, b"there are /metrics, /livez and /readyz\n")
+
+    def _tell(self, what: str, why_not: str | None) -> None:
+        if why_not is None:
+            self._answer(200, f"{what}\n".encode())
+        else:
+            self._answer(503, f"not {what}: {why_not}\n".encode())
 
     def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
         self.send_response(code)

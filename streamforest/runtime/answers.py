@@ -9,24 +9,27 @@ from numpy.typing import NDArray
 
 from streamforest.errors import CapacityError, EventError, InputError, LabelError
 
+Likely = list[tuple[Any, float]]
+"""Classes with their probabilities, the likeliest first."""
 
-def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> tuple[list[Any], list[float]]:
-    """Most probable class of each row and its probability; None where no class was known.
+
+def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> list[Any]:
+    """Most probable class of each row; None where no class was known.
 
     >>> answers(np.array([[0.0, 0.0], [0.25, 0.75]]), ["cat", "dog"])
-    ([None, 'dog'], [0.0, 0.75])
+    [None, 'dog']
     """
     if not classes:
-        return [None] * len(posteriors), [0.0] * len(posteriors)
+        return [None] * len(posteriors)
     top = posteriors.argmax(axis=1)  # ties: the class seen first
-    best = np.take_along_axis(posteriors, top[:, None], axis=1)[:, 0].tolist()
-    labels = [classes[k] if p > 0 else None for k, p in zip(top.tolist(), best)]
-    return labels, best
+    labels = [classes[k] for k in top.tolist()]
+    unknown = posteriors[np.arange(len(top)), top] <= 0
+    for i in np.flatnonzero(unknown).tolist():
+        labels[i] = None
+    return labels
 
 
-def top_classes(
-    posteriors: NDArray[np.float64], classes: list[Any], most: int
-) -> list[list[tuple[Any, float]]]:
+def top_classes(posteriors: NDArray[np.float64], classes: list[Any], most: int) -> list[Likely]:
     """The `most` likeliest classes of each row with their probabilities, those of 0 left out.
 
     >>> top_classes(np.array([[0.2, 0.8, 0.0]]), ["a", "b", "c"], 3)
@@ -35,11 +38,16 @@ def top_classes(
     if not classes:
         return [[] for _ in posteriors]
     order = np.argsort(-posteriors, axis=1, kind="stable")[:, :most]
-    values = np.take_along_axis(posteriors, order, axis=1).tolist()
-    return [
-        [(classes[k], p) for k, p in zip(row, probabilities) if p > 0]
-        for row, probabilities in zip(order.tolist(), values)
+    values = np.take_along_axis(posteriors, order, axis=1)
+    named = classes.__getitem__
+    ranked = [
+        list(zip(map(named, row), probabilities))
+        for row, probabilities in zip(order.tolist(), values.tolist())
     ]
+    there = (values > 0).sum(axis=1)
+    for i in np.flatnonzero(there < order.shape[1]).tolist():
+        del ranked[i][there[i] :]
+    return ranked
 
 
 def reason_of(error: InputError) -> str:

@@ -32,8 +32,8 @@ class Pending:
     slices: list[tuple[str, int, int, int]] = field(default_factory=list)
     added: list[tuple[str, int, int]] = field(default_factory=list)
     size: int = 0
-    oldest_ms: int | None = None
-    """Timestamp of the oldest record in it."""
+    timestamps: list[int] = field(default_factory=list)
+    """Of the records in it, in milliseconds."""
 
 
 class Superseded(Exception):

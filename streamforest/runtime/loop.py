@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamforest import LEARN
+from streamforest import LEARN, PREDICT
 from streamforest.errors import (
     ConfigError,
     InputError,
@@ -29,7 +29,7 @@ from streamforest.errors import (
 )
 from streamforest.forests.admission import Limits, Rows
 from streamforest.observe.measures import ModelMeasures
-from streamforest.runtime.answers import answers, reason_of, top_classes
+from streamforest.runtime.answers import Likely, answers, reason_of, top_classes
 from streamforest.runtime.clocks import Clocks, Settings
 from streamforest.runtime.commit import Committer, Pending, Superseded
 from streamforest.runtime.journal import add_slice, read_standing
@@ -55,6 +55,7 @@ from streamforest.stream.records import (
 log = logging.getLogger(__name__)
 
 Ending = Literal["finished", "limit", "stopped"]
+_SAMPLED = 128  # rows predicted on their own, once a second, to know what predicting takes
 
 
 class Run:
@@ -85,7 +86,9 @@ class Run:
         self.pending = Pending()
         self.ended = False
         self._configured = models
+        self._snapshots_told = ""
         self.clocks = Clocks(settings)
+        self.telemetry.follow(log.trouble)
 
     @property
     def events(self) -> int:
@@ -135,6 +138,8 @@ class Run:
             if self._snapshot_due():
                 self._snapshot()
             self.state.pace.seconds += time.perf_counter() - begun
+            self.telemetry.turned(self)
+            self._tell_of_snapshots()
             if read:
                 watch(self)
         self._finish()
@@ -191,8 +196,8 @@ class Run:
         self.telemetry.outcome("predicted", len(rows) - waiting)
         if waiting:
             self.telemetry.outcome("not_admitted", waiting)
-        if self.pending.oldest_ms is None:
-            self.pending.oldest_ms = min(stretch.records[0].timestamp for stretch in stretches)
+        for stretch in stretches:
+            self.pending.timestamps += [record.timestamp for record in stretch.records]
 
     def _refuse(self, record: Any, partition: Partition, error: InputError) -> None:
         """What becomes of an event that cannot be taken."""
@@ -210,26 +215,35 @@ class Run:
 
     def _advance_models(
         self, state: RunState, rows: Rows, publish: bool
-    ) -> tuple[list[Any], list[list[tuple[Any, float]]]]:
+    ) -> tuple[list[Any], list[Likely]]:
         """Move every model through the rows; the answers of the first."""
         labels: list[Any] = []
-        top: list[list[tuple[Any, float]]] = []
+        top: list[Likely] = []
         if not len(rows):
             return labels, top
+        sample = publish and self.telemetry.samples()
         for name, model in state.models.items():
-            begun = time.perf_counter()
             table = rows.dicts if isinstance(model, RiverModel) else rows.table
+            predict = _predict_seconds(model, table) if sample else None
+            begun = time.perf_counter()
             with during("inside-advance"):
                 posteriors = model.advance(table, rows.y, rows.op)
             seconds = time.perf_counter() - begun
             classes = model.classes_
-            guesses, _ = answers(posteriors, classes)
+            guesses = answers(posteriors, classes)
             if name == self.main:
                 labels = guesses
                 top = top_classes(posteriors, classes, self.settings.top) if publish else []
             state.measures[name].update(rows.y, guesses, seconds)
             if publish:
                 self.telemetry.advanced(name, model, rows.y, guesses, seconds)
+            if predict is not None:
+                learned = int(np.count_nonzero(rows.op & LEARN))
+                beyond = max(0.0, seconds - predict * len(rows))
+                learn = beyond / learned if learned else None
+                self.telemetry.sampled(name, predict, learn, len(rows))
+        if publish and any(rows.new):
+            state.newest_at = time.time()
         return labels, top
 
     def _publish(
@@ -237,7 +251,7 @@ class Run:
         taken: list[tuple[Partition, Any, Any, int]],
         rows: Rows,
         labels: list[Any],
-        top: list[list[tuple[Any, float]]],
+        top: list[Likely],
         learned: list[int],
     ) -> None:
         """Predictions as messages, waiting for the commit that makes them true."""
@@ -249,9 +263,19 @@ class Run:
             best = likely[0][1] if likely else 0.0
             topic, lane = partition
             prediction = Prediction(
-                number, label, best, truth, likely, topic, lane, record.offset, before
+                number,
+                label,
+                best,
+                truth,
+                likely,
+                topic,
+                lane,
+                record.offset,
+                before,
+                new,
+                identity,
+                commit,
             )
-            prediction.new, prediction.id, prediction.commit = new, identity, commit
             value = encode(prediction)
             headers = passed_on(record.headers) if record.headers else []
             out.append(Outgoing(value, record.key, headers, lane))
@@ -268,9 +292,9 @@ class Run:
             log.warning("%s: what was pending is dropped", error)
             self._take_up(error.found)
             return
-        oldest, self.pending = self.pending.oldest_ms, Pending(self.events)
+        done, self.pending = self.pending, Pending(self.events)
         self.clocks.committed()
-        self.telemetry.committed(self, time.perf_counter() - begun, oldest)
+        self.telemetry.committed(self, time.perf_counter() - begun, done.timestamps)
 
     def _snapshot_due(self) -> bool:
         """Only right after a commit: a snapshot is of a committed state."""
@@ -290,7 +314,17 @@ class Run:
             state.models, state.plain(self.source), state.events, since, state.passing()
         )
         self.clocks.snapshotted()
-        self.telemetry.snapshot(self, time.perf_counter() - begun)
+        self.telemetry.stalled(time.perf_counter() - begun)
+
+    def _tell_of_snapshots(self) -> None:
+        """Say once of each snapshot what became of it."""
+        written, failure = self.snapshots.written(), self.snapshots.take_failure()
+        if failure is not None:
+            log.error("no snapshot: %s; recovery will take longer until one is written", failure)
+            self.telemetry.snapshot_failed()
+        if written is not None and written.name != self._snapshots_told:
+            self._snapshots_told = written.name
+            self.telemetry.snapshot(self, written)
 
     def _snapshot_now(self) -> None:
         """A snapshot that is durable when this returns."""
@@ -299,7 +333,8 @@ class Run:
         self.snapshots.wait()
         written = self.snapshots.written()
         if written is None or written.events != self.events:
-            raise SnapshotError(self.snapshots.failure or "the snapshot was not written")
+            raise SnapshotError(self.snapshots.take_failure() or "the snapshot was not written")
+        self._tell_of_snapshots()
 
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its place."""
@@ -376,6 +411,15 @@ class Run:
 
     def _advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
         self._advance(state, stretches, publish=False)
+
+
+def _predict_seconds(model: Model, table: Any) -> float:
+    """What it takes to predict one of these rows and learn nothing; the model stays as it is."""
+    few = table[:_SAMPLED]
+    op = np.full(len(few), PREDICT, np.uint8)
+    begun = time.perf_counter()
+    model.advance(few, [None] * len(few), op)
+    return (time.perf_counter() - begun) / len(few)
 
 
 def _learned_before(rows: Rows, model: Model) -> list[int]:

@@ -12,7 +12,7 @@ from streamforest.runtime.config import Pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.models import limits_of
 from streamforest.runtime.snapshots import SnapshotFolder
-from streamforest.runtime.telemetry import Telemetry
+from streamforest.runtime.telemetry import Silent, Telemetry
 from streamforest.stream.decoders import RecordDecoder, by_function, by_value
 from streamforest.stream.events import Format, decoder
 from streamforest.stream.files import FileLog, RunLock
@@ -42,7 +42,13 @@ def opened(
     log: Log | None = None
     try:
         snapshots = SnapshotFolder(config.run.folder / "snapshots", config.run.keep_snapshots)
-        log = _log(pipeline, fresh, create_topics, stopping)
+        told = telemetry or Silent()
+
+        def waiting() -> bool:
+            told.beat()
+            return stopping()
+
+        log = _log(pipeline, fresh, create_topics, waiting)
         if fresh:
             snapshots.clear()
         run = Run(
@@ -57,7 +63,7 @@ def opened(
             snapshots,
             _settings(pipeline, drain),
             _described(pipeline),
-            telemetry,
+            told,
         )
         run.warm_up()  # compile before anything is owned
         run.recover()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import re
 import threading
 import time
@@ -48,7 +49,7 @@ class SnapshotFolder:
     def __init__(self, path: Path, keep: int = 3) -> None:
         self.path = path
         self.keep = keep
-        self.failure: str | None = None
+        self._failure: str | None = None
         self._writer: threading.Thread | None = None
         self._written: Snapshot | None = None
 
@@ -87,6 +88,11 @@ class SnapshotFolder:
         """The newest one written by this process, once it is durable."""
         return self._written
 
+    def take_failure(self) -> str | None:
+        """Why the last one could not be written; said once."""
+        failure, self._failure = self._failure, None
+        return failure
+
     def _write(
         self,
         models: Mapping[str, Any],
@@ -100,16 +106,23 @@ class SnapshotFolder:
         path = self._file(name)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._sweep()
             data = snapshot.encode(models, state)
             snapshot.write_bytes(path, data, failpoint)
             passing = path.with_name(path.name + ".measures")
             passing.write_text(told, encoding="utf-8")
         except (OSError, SnapshotError) as error:
-            self.failure = str(error)
+            self._failure = str(error)
             return
-        self.failure = None
         seconds = time.perf_counter() - begun
         self._written = Snapshot(name, _hash(data), since, events, len(data), seconds)
+
+    def _sweep(self) -> None:
+        """Delete what processes that were killed while writing have left behind."""
+        for part in self.path.glob(f"s-*{_SUFFIX}.*.part"):
+            writer = part.name.split(".")[-2]
+            if not (writer.isdigit() and _alive(int(writer))):
+                part.unlink(missing_ok=True)
 
     def load(self, name: str, expected: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Models and state of a named snapshot, after comparing its file with the hash."""
@@ -167,6 +180,18 @@ class SnapshotFolder:
     def file(self, name: str) -> Path:
         """The file of a snapshot."""
         return self._file(name)
+
+
+def _alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # one snapshot at a time: an own one is of an earlier process with our id
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _events(name: str) -> int:

@@ -39,6 +39,8 @@ class RunState:
     positions: dict[Partition, int] = field(default_factory=dict)
     events: int = 0
     pace: Pace = field(default_factory=Pace)
+    newest_at: float = 0.0
+    """When a class was last new, by this machine's clock; nothing depends on it."""
 
     @classmethod
     def new(cls, models: Mapping[str, Model], limits: Limits) -> RunState:
@@ -65,6 +67,7 @@ class RunState:
         return {
             "models": {name: measures.passing_state() for name, measures in self.measures.items()},
             "pace": [self.pace.events, self.pace.seconds],
+            "newest_at": self.newest_at,
         }
 
     @classmethod
@@ -109,6 +112,7 @@ class RunState:
                 measures.restore_passing(told["models"][name])
             events, seconds = told["pace"]
             self.pace = Pace(int(events), float(seconds))
+            self.newest_at = float(told["newest_at"])
         except (KeyError, TypeError, ValueError):
             return
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamforest.runtime.models import Model
+from streamforest.runtime.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from streamforest.runtime.loop import Run
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 
 class Telemetry(Protocol):
     """What the loop tells about itself while it runs."""
+
+    def follow(self, trouble: Callable[[], str | None]) -> None:
+        """Where to ask, at any time and from any thread, what is wrong with the log."""
+
+    def samples(self) -> bool:
+        """Whether this batch should be predicted on its own as well."""
+
+    def sampled(self, name: str, predict: float, learn: float | None, rows: int) -> None:
+        """What one event of a sampled batch took."""
 
     def advanced(
         self, name: str, model: Model, truth: list[Any], guesses: list[Any], seconds: float
@@ -25,11 +35,23 @@ class Telemetry(Protocol):
     def dead(self, reason: str) -> None:
         """An event was refused."""
 
-    def committed(self, run: Run, seconds: float, oldest_ms: int | None) -> None:
-        """A commit took this long; its oldest record is of that time."""
+    def turned(self, run: Run) -> None:
+        """The loop came round once more."""
 
-    def snapshot(self, run: Run, stall: float) -> None:
+    def beat(self) -> None:
+        """A sign of life while the loop waits."""
+
+    def committed(self, run: Run, seconds: float, timestamps: list[int]) -> None:
+        """A commit took this long; these are the times of its records."""
+
+    def stalled(self, seconds: float) -> None:
         """A snapshot was begun and held the stream up for this long."""
+
+    def snapshot(self, run: Run, written: Snapshot) -> None:
+        """A snapshot became durable."""
+
+    def snapshot_failed(self) -> None:
+        """A snapshot could not be written."""
 
     def ready(self, reason: str | None) -> None:
         """Whether the run is at work; if not, why."""
@@ -38,5 +60,5 @@ class Telemetry(Protocol):
 class Silent:
     """Telemetry for nobody."""
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args, **kwargs: None

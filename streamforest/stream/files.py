@@ -198,6 +198,10 @@ class FileLog:
     def idle(self) -> None:
         """Nobody waits for a sign of life."""
 
+    def trouble(self) -> str | None:
+        """A file is always there."""
+        return None
+
     def lag(self) -> dict[Partition, int]:
         """Rows that are left."""
         return {self.partition: self.source.total - self._position}

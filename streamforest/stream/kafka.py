@@ -35,7 +35,12 @@ from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.diagnosis import diagnose
 from streamforest.stream.failpoints import failpoint
 from streamforest.stream.kafka_clients import admin
-from streamforest.stream.kafka_guard import JoinWatch, TransactionalProducer, captured
+from streamforest.stream.kafka_guard import (
+    JoinWatch,
+    TransactionalProducer,
+    answered_ago,
+    captured,
+)
 from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
 from streamforest.stream.kafka_reader import KafkaReader, read_journal
 from streamforest.stream.kafka_topics import Topics
@@ -157,6 +162,7 @@ class KafkaLog:
         self._failures = 0
         self._owned = False
         self._stop_seen = 0.0
+        self._failing: str | None = None
         producer: dict[str, Any] = {
             **settings.client(),
             "acks": "all",
@@ -203,7 +209,7 @@ class KafkaLog:
             if membership is None or self.membership is not membership:
                 continue  # given out anew in the meantime
             self._attached = self._owned = True
-            self._failures = 0
+            self._recovered()
             self._progress.clear()
             return found
 
@@ -323,6 +329,8 @@ class KafkaLog:
         self._watch.look()
         if not self._attached:
             raise Reassigned("the partitions were given out anew")
+        if polled:
+            self._recovered()
         self._look_for_stalls(polled)
         return [
             Stretch((tp.topic, tp.partition), batch[0].offset, batch[-1].offset + 1, batch)
@@ -357,6 +365,18 @@ class KafkaLog:
         if self._attached:
             with self._while_ours():
                 self._consumer.resume(*self._assigned)
+
+    def trouble(self) -> str | None:
+        """Why nothing can be committed now: no partitions, or a broker that has stopped answering."""
+        if self._failing is not None:
+            return self._failing
+        consumer = self._consumer
+        if consumer is None or not self._attached:
+            return "no partitions are assigned"
+        silent = answered_ago(consumer)
+        if silent > max(3.0, self.settings.session_ms / 2000):
+            return f"the broker at {self.settings.servers} has not answered for {silent:.0f} s"
+        return None
 
     def lag(self) -> dict[Partition, int]:
         """Records known to the broker at the last fetch and not yet polled."""
@@ -463,6 +483,9 @@ class KafkaLog:
         if not self._owned or now - self._stop_seen > _STOP_GRACE:
             raise Stopped("asked to stop while waiting for the broker or for partitions")
 
+    def _recovered(self) -> None:
+        self._failures, self._failing = 0, None
+
     def _wait_out(self, what: str, error: KafkaError) -> None:
         """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
         if isinstance(error, UnknownTopicOrPartitionError):
@@ -471,6 +494,7 @@ class KafkaLog:
             raise self._not_allowed(error) from error
         self._heed_stop()
         self._tell_trouble()
+        self._failing = f"{what}: {type(error).__name__}: {error}"
         pause = _BACK_OFF[min(self._failures, len(_BACK_OFF) - 1)]
         self._failures += 1
         log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)

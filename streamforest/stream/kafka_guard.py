@@ -123,6 +123,12 @@ class JoinWatch:
         return True
 
 
+def answered_ago(consumer: Any) -> float:
+    """Seconds since the group's coordinator last answered; poll itself does not tell of silence."""
+    heartbeat = consumer._coordinator.heartbeat
+    return float(time.monotonic() - max(heartbeat.last_receive, heartbeat.last_reset))
+
+
 class TransactionalProducer:
     """A producer that is replaced after any failure, with a deadline on every wait."""
 

@@ -130,6 +130,9 @@ class Log(Protocol):
     def idle(self) -> None:
         """A sign of life while the loop is busy with something else."""
 
+    def trouble(self) -> str | None:
+        """What keeps it from working right now; asked at any time, from any thread."""
+
     def lag(self) -> dict[Partition, int]:
         """Records not yet polled, as far as is known."""
 
