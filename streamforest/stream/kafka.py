@@ -43,6 +43,7 @@ from streamforest.stream.kafka_guard import (
 )
 from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
 from streamforest.stream.kafka_reader import KafkaReader, read_journal
+from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.ownership import OneOwnerAssignor
 from streamforest.stream.records import (
@@ -232,6 +233,7 @@ class KafkaLog:
             max_partition_fetch_bytes=self.settings.fetch_bytes // 4,
             partition_assignment_strategy=[OneOwnerAssignor()],
         )
+        use_quick_records(consumer)
         consumer.subscribe([topic], listener=_Listener(self))
         if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
             consumer.close(autocommit=False)

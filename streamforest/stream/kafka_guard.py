@@ -150,6 +150,7 @@ class TransactionalProducer:
         producer = KafkaProducer(**self._settings)
         mend_sender(producer)
         self._producer = producer
+        self._lanes.clear()  # to be asked for anew: that is how a producer gets to know a topic
         if self.transactional:
             producer.init_transactions()
 

@@ -14,6 +14,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
 from streamforest.errors import BrokerError, RecoveryError
+from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.records import Partition
 
 _PATIENCE = 60.0
@@ -21,13 +22,15 @@ _BUFFERED = 20_000  # records held of one partition while another is waited for
 
 
 def _consumer(client: Mapping[str, Any]) -> Any:
-    return KafkaConsumer(
+    consumer = KafkaConsumer(
         **client,
         group_id=None,
         isolation_level="read_committed",
         enable_auto_commit=False,
         auto_offset_reset="none",
     )
+    use_quick_records(consumer)
+    return consumer
 
 
 def read_journal(

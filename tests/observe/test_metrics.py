@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+import urllib.error
 import urllib.request
 from types import SimpleNamespace
 
@@ -42,10 +44,56 @@ def test_control_characters_stay_text() -> None:
 
 def test_the_window() -> None:
     window = ModelWindow(window=4)
-    assert window.add(["a", "a", "b", "b", None], ["a", "a", "a", "b", "b"]) == 2
+    window.add(["z", "a", "a", "b", "b"], ["z", "a", "a", "a", "b"])
     assert window.accuracy() == 0.75
     assert window.kappa() == 0.5
-    assert window.newest_recall() == 0.75
+    assert window.recall(["b"]) == 0.5
+
+
+def series(metrics: PipelineMetrics) -> dict[str, float]:
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    found = [line for line in lines if line.startswith("streamforest_class_events_total")]
+    return {line.split('"')[1]: float(line.split()[-1]) for line in found}
+
+
+def test_the_largest_classes_are_shown_not_the_first() -> None:
+    metrics = PipelineMetrics("p")
+    early = [f"early {i}" for i in range(20)]
+    metrics.advanced("main", MODEL, early, early, 0.1)
+    assert set(series(metrics)) == {*early, "other"}
+    late = [f"late {i}" for i in range(20) for _ in range(10)]
+    metrics.advanced("main", MODEL, late, late, 0.1)
+    before = series(metrics)
+    metrics.advanced("main", MODEL, late, late, 0.1)
+    after = series(metrics)
+    assert set(after) == {f"late {i}" for i in range(20)} | {"other"}
+    assert after["other"] == before["other"] == 200  # a counter never goes back
+    assert all(after[f"late {i}"] == 10 for i in range(20))
+
+
+def test_a_label_in_every_event_takes_no_memory_and_drives_no_large_class_out() -> None:
+    metrics = PipelineMetrics("p")
+    sent = 0
+    for batch in range(200):
+        labels = ["big"] * 50 + [f"once {batch} {i}" for i in range(450)]
+        sent += len(labels)
+        metrics.advanced("main", MODEL, labels, labels, 0.1)
+    assert len(metrics._by_class._volume) <= 200
+    shown = series(metrics)
+    assert len(shown) <= 21
+    assert shown["big"] == 200 * 50
+
+
+def test_time_to_predict_and_time_to_learn_are_apart() -> None:
+    metrics = PipelineMetrics("p")
+    assert metrics.samples()
+    assert not metrics.samples()  # once a second
+    metrics.sampled("main", 3e-6, 4e-5, 100)
+    metrics.sampled("main", 3e-6, None, 10)
+    text = generate_latest(metrics.registry).decode()
+    assert 'streamforest_predict_seconds_count{model="main"} 110.0' in text
+    assert 'streamforest_predict_seconds_bucket{le="5e-06",model="main"} 110.0' in text
+    assert 'streamforest_learn_seconds_count{model="main"} 100.0' in text
 
 
 def test_health_says_why() -> None:
@@ -58,5 +106,13 @@ def test_health_says_why() -> None:
         metrics.ready(None)
         assert urllib.request.urlopen(f"{address}/readyz").read() == b"ready\n"
         assert urllib.request.urlopen(f"{address}/livez").status == 200
+        metrics.follow(lambda: "the broker is away")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{address}/readyz")
+        assert caught.value.read() == b"not ready: the broker is away\n"
+        metrics._turned = time.monotonic() - 500
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{address}/livez")
+        assert caught.value.read() == b"not alive: the loop has not come round for 500 s\n"
         with pytest.raises(ConfigError, match=r"metrics\.port=…"):
             MetricsServer(metrics, "127.0.0.1", server.port)
