@@ -5,17 +5,22 @@ When a release mends one, the half that shows the trap fails, and the remedy can
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from integration.oracle import read_all
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaConnectionError, KafkaError
+from kafka.errors import KafkaError
 from kafka.structs import ConsumerGroupMetadata
 
+from streamforest.stream import kafka_batches
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_guard import (
     JoinWatch,
@@ -24,6 +29,7 @@ from streamforest.stream.kafka_guard import (
     mend_sender,
     within,
 )
+from streamforest.stream.kafka_topics import admin, create_topic
 from streamforest.stream.records import CommitInDoubt, Outgoing
 from streamforest.testing.plugin import TopicMaker
 
@@ -37,28 +43,45 @@ def settings(broker: Broker, name: str) -> dict[str, Any]:
     }
 
 
-def join(broker: Broker, topic: str, group: str, session_ms: int = 6_000) -> Any:
-    """A member of a group that owns the topic's only partition."""
+def join(broker: Broker, topic: str, group: str, wait: bool = True, **settings: Any) -> Any:
+    """A member of a group that owns all partitions of a topic."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.servers,
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
-        session_timeout_ms=session_ms,
-        heartbeat_interval_ms=300,
+        **{"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300, **settings},
     )
     consumer.subscribe([topic])
     consumer.partitions_for_topic(topic)
     deadline = time.monotonic() + 30
-    while not consumer.assignment():
+    while wait and not consumer.assignment():
         consumer.poll(timeout_ms=200)
         assert time.monotonic() < deadline
     return consumer
 
 
-def committed(consumer: Any, topic: str) -> int | None:
-    found: int | None = consumer.committed(TopicPartition(topic, 0), timeout_ms=20_000)
+@contextmanager
+def stopped(broker: Broker) -> Iterator[None]:
+    """The broker hangs: SIGSTOP, and SIGCONT at the end."""
+    pid = broker.status().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def committed(consumer: Any, topic: str, partition: int = 0) -> int | None:
+    found: int | None = consumer.committed(TopicPartition(topic, partition), timeout_ms=20_000)
     return found
 
 
@@ -76,109 +99,184 @@ def commit_as(broker: Broker, topic: str, group: str, membership: Any, offset: i
 
 
 def test_a_zombies_commit_is_refused(kafka_broker: Broker, kafka_topic: TopicMaker) -> None:
+    """Trap A: a member that stopped polling was thrown out, and does not know it."""
     topic, group = kafka_topic("zombie"), f"g-{uuid.uuid4().hex[:8]}"
-    first = join(kafka_broker, topic, group)
-    before = captured(first.group_metadata())
+    zombie = join(kafka_broker, topic, group, session_timeout_ms=1_500, max_poll_interval_ms=2_000)
+    before = captured(zombie.group_metadata())
     assert before is not None
-    first.close(autocommit=False)
+    until(lambda: zombie.group_metadata().generation_id < 0)  # it does not poll any more
     owner = join(kafka_broker, topic, group)
-    after = first_metadata = ConsumerGroupMetadata(group)  # what an evicted member says of itself
-    assert captured(first_metadata) is None
+    after = zombie.group_metadata()
+    assert captured(after) is None
     with pytest.raises(KafkaError):  # the remedy: what was captured is fenced
         commit_as(kafka_broker, topic, group, before, 7)
     assert committed(owner, topic) is None
     commit_as(kafka_broker, topic, group, after, 7)  # the trap: the broker takes it
     assert committed(owner, topic) == 7
     owner.close(autocommit=False)
+    zombie.close(autocommit=False)
 
 
-def test_a_failed_producer_is_replaced(kafka_broker: Broker, kafka_topic: TopicMaker) -> None:
-    topic, group = kafka_topic("stale"), f"g-{uuid.uuid4().hex[:8]}"
+@pytest.mark.parametrize("remedy", [True, False])
+def test_offsets_of_a_refused_transaction_do_not_leak_into_the_next(
+    kafka_broker: Broker, kafka_topic: TopicMaker, remedy: bool
+) -> None:
+    """Trap B: the next transaction of the same producer commits them all the same."""
+    topic, group = kafka_topic("stale", partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     owner = join(kafka_broker, topic, group)
     wrong = ConsumerGroupMetadata(group, 99, "nobody", None)
     right = captured(owner.group_metadata())
-    tp = TopicPartition(topic, 0)
+    stale, fine = ({TopicPartition(topic, p): OffsetAndMetadata(5, "", -1)} for p in (0, 1))
     ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
     ours.replace()
     ours.begin()
     with pytest.raises(KafkaError):
-        ours.add_offsets({tp: OffsetAndMetadata(5, "stale", -1)}, wrong)
-    ours.replace()  # the remedy
+        ours.add_offsets(stale, wrong)
+    if remedy:
+        ours.replace()
+    else:
+        ours._producer.abort_transaction()  # what a client would do that trusts its library
     ours.begin()
-    ours.publish([(topic, Outgoing(b"x"))])
-    ours.add_offsets({tp: OffsetAndMetadata(1, "right", -1)}, right)
+    ours.add_offsets(fine, right)
     ours.commit()
     ours.close()
-    assert committed(owner, topic) == 1
-
-    theirs = KafkaProducer(**settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
-    theirs.init_transactions()
-    theirs.begin_transaction()
-    with pytest.raises(KafkaError):
-        theirs.send_offsets_to_transaction({tp: OffsetAndMetadata(5, "stale", -1)}, wrong)
-    theirs.abort_transaction()
-    manager = theirs._transaction_manager
-    assert manager._pending_txn_offset_commits, "mended: offsets no longer leak (trap B)"
-    theirs.close(timeout=1)
+    assert committed(owner, topic, 1) == 5
+    assert committed(owner, topic, 0) == (None if remedy else 5)
     owner.close(autocommit=False)
 
 
-def test_a_message_that_was_not_taken_fails_the_commit(
-    kafka_broker: Broker, kafka_topic: TopicMaker
+@pytest.mark.parametrize("batches", [True, False])
+def test_a_message_without_an_answer_fails_the_commit(
+    kafka_broker: Broker, kafka_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch, batches: bool
 ) -> None:
+    """Trap C: the broker hangs for longer than a message may take; the transaction knows nothing."""
+    monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
+    topic = kafka_topic("silent")
+    short = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 1_500}
+    ours = TransactionalProducer(
+        settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}") | short, deadline=10.0
+    )
+    ours.replace()
+    ours.begin()
+    assert ours.publish({topic: [Outgoing(b"fine")]}) == 0
+    with stopped(kafka_broker), pytest.raises((CommitInDoubt, KafkaError)):  # the remedy
+        ours.publish({topic: [Outgoing(b"late")]})
+    ours.close()
+
+    theirs = KafkaProducer(**settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"), **short)
+    theirs.init_transactions()
+    theirs.begin_transaction()
+    theirs.send(topic, b"fine").get(timeout=10)
+    with stopped(kafka_broker):
+        late = theirs.send(topic, b"late")
+        until(lambda: bool(late.is_done))
+    assert late.failed()
+    theirs.commit_transaction()  # the trap: it is committed as if nothing had happened
+    theirs.close(timeout=1)
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_a_message_that_was_refused_fails_the_commit(
+    kafka_broker: Broker, kafka_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch, batches: bool
+) -> None:
+    monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
     topic = kafka_topic("small", max_message_bytes="2000")
-    large = Outgoing(b"x" * 50_000)
     ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
     ours.replace()
     ours.begin()
-    with pytest.raises((CommitInDoubt, KafkaError)):  # the remedy: every outcome is looked at
-        ours.publish([(topic, Outgoing(b"fine")), (topic, large)])
+    with pytest.raises((CommitInDoubt, KafkaError)):
+        ours.publish({topic: [Outgoing(b"fine"), Outgoing(b"x" * 50_000)]})
     ours.close()
-
-    theirs = KafkaProducer(**settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
-    theirs.init_transactions()
-    theirs.begin_transaction()
-    failed = theirs.send(topic, large.value)  # the trap: neither send nor flush raises
-    theirs.flush(timeout=20)
-    assert failed.failed()
-    theirs.close(timeout=1)
     assert read_all(kafka_broker.servers, topic) == {0: []}
 
 
-def test_a_consumer_that_hangs_in_a_join_is_asked_to_join_anew() -> None:
-    class Stuck:
-        """A consumer that stays in a join until it is asked to join anew."""
+def test_batches_shrink_to_what_a_topic_takes(
+    kafka_broker: Broker, kafka_topic: TopicMaker
+) -> None:
+    """Beside trap C: kafka-python would split them, after which its flush never succeeds."""
+    topic = kafka_topic("narrow", max_message_bytes="20000")
+    messages = [Outgoing(b"%05d" % i + b"." * 200) for i in range(1_000)]
+    ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    refused, last = 0, -1
+    while last < 0:
+        ours.replace()
+        ours.begin()
+        try:
+            last = ours.publish({topic: messages})
+        except (CommitInDoubt, KafkaError):
+            refused += 1
+            assert refused < 6
+    ours.commit()
+    ours.close()
+    assert refused > 0
+    found = read_all(kafka_broker.servers, topic)[0]
+    assert [record.value for record in found] == [message.value for message in messages]
+    assert found[-1].offset == last
 
-        def __init__(self) -> None:
-            self.asked = 0
-            self._coordinator = self
 
-        def group_metadata(self) -> ConsumerGroupMetadata:
-            state = "<stable>" if self.asked else "<rebalancing>"
-            return ConsumerGroupMetadata("g", 1, "m", None, state)
+@pytest.mark.parametrize("remedy", [True, False])
+def test_a_consumer_that_hangs_in_a_join_is_asked_to_join_anew(
+    kafka_broker: Broker, kafka_topic: TopicMaker, remedy: bool
+) -> None:
+    """Trap D: a real consumer in the state in which a join that nobody waits for leaves it."""
+    topic, group = kafka_topic("hang"), f"g-{uuid.uuid4().hex[:8]}"
+    first = join(kafka_broker, topic, group)  # does not poll: the second one's join has to wait
+    second = join(kafka_broker, topic, group, wait=False)
+    until(lambda: second.poll(timeout_ms=20) == {} and rebalancing(second))
+    second._coordinator.rejoin_needed = False
+    first.close(autocommit=False)
+    watch = JoinWatch(second, patience=1.0)
+    deadline = time.monotonic() + (30 if remedy else 4)
+    while not second.assignment() and time.monotonic() < deadline:
+        second.poll(timeout_ms=200)
+        if remedy:
+            watch.look()
+    assert bool(second.assignment()) == remedy
+    assert rebalancing(second) != remedy
+    second.close(autocommit=False)
 
-        def request_rejoin(self) -> None:
-            self.asked += 1
 
-    stuck = Stuck()
-    watch = JoinWatch(stuck, patience=0.05)
-    deadline = time.monotonic() + 5
-    while not watch.look():
-        assert time.monotonic() < deadline
-    assert stuck.asked == 1
-    assert not watch.look()
+def rebalancing(consumer: Any) -> bool:
+    return bool(consumer.group_metadata().state == "<rebalancing>")
 
 
-def test_rejoining_gives_the_partitions_back(kafka_broker: Broker, kafka_topic: TopicMaker) -> None:
-    topic, group = kafka_topic("rejoin"), f"g-{uuid.uuid4().hex[:8]}"
-    consumer = join(kafka_broker, topic, group)
-    before = consumer.group_metadata().generation_id
-    consumer._coordinator.request_rejoin()
-    deadline = time.monotonic() + 20
-    while consumer.group_metadata().generation_id == before or not consumer.assignment():
-        consumer.poll(timeout_ms=200)
-        assert time.monotonic() < deadline
-    consumer.close(autocommit=False)
+@pytest.mark.parametrize("remedy", [True, False])
+def test_a_call_made_while_the_broker_is_down_is_not_lost(
+    kafka_broker: Broker, remedy: bool
+) -> None:
+    """Trap E: without the mended sender the call never returns, even long after the broker is back."""
+    with Broker() as broker:
+        client = admin(broker.servers)
+        create_topic(client, "down", 1)
+        client.close()
+        owner = join(broker, "down", "g")
+        membership = captured(owner.group_metadata())
+        producer = KafkaProducer(**settings(broker, "tx"))
+        if remedy:
+            mend_sender(producer)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("down", b"one").get(timeout=10)
+        broker.kill()
+        offsets = {TopicPartition("down", 0): OffsetAndMetadata(5, "", -1)}
+        done = threading.Event()
+
+        def call() -> None:
+            with suppress(KafkaError):
+                producer.send_offsets_to_transaction(offsets, membership)
+            done.set()
+
+        threading.Thread(target=call, daemon=True).start()
+        assert not done.wait(2)
+        broker.start()
+        assert done.wait(30 if remedy else 8) == remedy
+        if not remedy:
+            with pytest.raises(CommitInDoubt, match=r"had no answer in 1 s"):  # the other remedy
+                within(1, done.wait)
+        broker.kill()  # nothing to be kept, so it need not stop in peace
+        with suppress(KafkaError):
+            producer.close(timeout=0)
+        owner.close(autocommit=False, timeout_ms=1_000)
 
 
 def test_a_call_without_an_answer_has_an_end() -> None:
@@ -187,18 +285,3 @@ def test_a_call_without_an_answer_has_an_end() -> None:
     assert within(5.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         within(5.0, lambda: 1 / 0)
-
-
-def test_the_sender_does_not_lose_a_request_when_a_node_is_away(kafka_broker: Broker) -> None:
-    producer = KafkaProducer(**settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
-    client = producer._sender._client
-
-    def away(node: Any, timeout_ms: int = 0) -> bool:
-        raise KafkaConnectionError("not ready")
-
-    client.await_ready = away
-    with pytest.raises(KafkaConnectionError):  # the trap
-        client.await_ready(0)
-    mend_sender(producer)
-    assert client.await_ready(0) is False  # the remedy: it is tried again
-    producer.close(timeout=1)
