@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from streamforest.observe.logs import printable
+from streamforest.text import printable
 
 TOP = 20
 _TRACKED = 10 * TOP
