@@ -22,7 +22,7 @@ from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
 from streamforest.stream.broker import Broker, default_folder
 from streamforest.stream.dead_letters import REASONS
-from streamforest.stream.kafka_topics import topic_is_there
+from streamforest.stream.kafka_topics import records_there
 from streamforest.stream.records import Stopped
 from streamforest.stream.replay import ReplayOptions, replay
 
@@ -66,17 +66,23 @@ def run(
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
 
-    Each event is predicted, then learned. The run folder (runs/NAME by default) keeps a snapshot
-    and the predictions; running the same file again goes on where the last run stopped, however it
-    was stopped, with exactly the result of a run that never was.
+    Each event is predicted, then learned. The run folder (runs/NAME by default, runs/NAME-broker
+    with --broker) keeps snapshots, and the predictions where there is no broker to take them; running
+    the same file again goes on where the last run stopped, however it was stopped, with exactly the
+    result of a run that never was.
     """
     with StopSignals() as signals, ExitStack() as stack:
-        servers = None
+        servers, own = None, False
         if broker is not None:
-            servers = stack.enter_context(_broker(broker))
+            servers, own = stack.enter_context(_broker(broker))
         loaded = load_pipeline(pipeline, os.environ, settings, servers)
         config = loaded.config
         set_up(logging.INFO if config.kafka is not None and not quiet else logging.WARNING)
+        if fresh and config.kafka is not None and not own:
+            raise ConfigError(
+                "--fresh: what is on the broker cannot be taken back; "
+                "give the pipeline another name to start over"
+            )
         if servers is not None:
             drain = create_topics = True
             _feed(loaded)
@@ -86,7 +92,7 @@ def run(
         try:
             with opened(
                 loaded,
-                fresh=fresh,
+                fresh=fresh or own,  # a broker of this run's own knows nothing of any other run
                 drain=drain,
                 create_topics=create_topics,
                 stopping=lambda: signals.requested is not None,
@@ -99,29 +105,32 @@ def run(
 
 
 @contextmanager
-def _broker(where: str) -> Iterator[str]:
-    """The address of a broker: as given, the one that runs already, or one for this run only."""
+def _broker(where: str) -> Iterator[tuple[str, bool]]:
+    """The address of a broker: as given, the one that runs already, or one for this run only; and
+    whether it is the latter, which is gone with all its topics when the run ends.
+    """
     if where != "local":
-        yield where
+        yield where, False
         return
     running = Broker(default_folder(), port=9092)
     if running.status().running:
-        yield running.servers
+        yield running.servers, False
         return
+    click.echo("starting a broker for this run", err=True)
     with Broker() as own:
-        yield own.servers
+        yield own.servers, True
 
 
 def _feed(loaded: Pipeline) -> None:
-    """Replay the source to the pipeline's topic, unless it is there already."""
+    """Replay the source to the pipeline's topic, as far as it is not there already."""
     config = loaded.config
     assert config.kafka is not None
     if loaded.source is None:
         raise ConfigError("--broker replays [source] to the broker, and this pipeline has none")
-    if topic_is_there(config.kafka.connection, config.topics.events):
-        return
-    options = ReplayOptions(config.topics.events, partitions=1)
-    replay(config.kafka.connection, loaded.source, options)
+    there = records_there(config.kafka.connection, config.topics.events)
+    if there < loaded.source.total:
+        options = ReplayOptions(config.topics.events, partitions=1, start=there)
+        replay(config.kafka.connection, loaded.source, options)
 
 
 def _consume(

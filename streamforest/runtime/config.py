@@ -63,6 +63,10 @@ def load_pipeline(
     table, source = _source(check, bounds, needed=kafka is None)
     function = _decoder(check, events["decoder"], path.parent, table if kafka is None else None)
     topics = Topics.of(str(name), **check.read("topics", tables.TOPICS))
+    for topic, keys in topics.shared().items():
+        check.problem(
+            f"topics.{keys[-1]}", topic, f"{keys[0]} has that name too; each needs its own"
+        )
     described, models = _models(check, path.parent)
     limits = check.read("limits", tables.LIMITS)
     predictions = check.read("predictions", tables.PREDICTIONS)
@@ -78,7 +82,7 @@ def load_pipeline(
         kafka=kafka,
         topics=topics,
         models=tuple(described),
-        run=tables.run_table(run, name, kafka is not None),
+        run=tables.run_table(run, name, kafka is not None, through=servers is not None),
         events_format=events["format"],
         bounds=bounds,
         min_class_events=limits["min_class_events"],

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, cast
 
-from streamforest.errors import ConfigError
 from streamforest.runtime.clocks import Settings
 from streamforest.runtime.config import Pipeline
 from streamforest.runtime.loop import Run
@@ -31,13 +30,11 @@ def opened(
     stopping: Callable[[], bool] = lambda: False,
     telemetry: Telemetry | None = None,
 ) -> Iterator[Run]:
-    """A run in its folder, warmed up, owning its log and recovered; closed at the end."""
+    """A run in its folder, warmed up, owning its log and recovered; closed at the end.
+
+    `fresh` forgets what the folder holds; on Kafka that is right only where the broker is new too.
+    """
     config = pipeline.config
-    if fresh and config.kafka is not None:
-        raise ConfigError(
-            "--fresh: what is on the broker cannot be taken back; "
-            "give the pipeline another name to start over"
-        )
     lock = RunLock(config.run.folder)
     log: Log | None = None
     try:

@@ -214,12 +214,16 @@ TABLES = [
 ]
 
 
-def run_table(values: Mapping[str, Any], name: str, on_kafka: bool) -> RunTable:
+def run_table(
+    values: Mapping[str, Any], name: str, on_kafka: bool, through: bool = False
+) -> RunTable:
     """`[run]` with the defaults of a broker, or of a recorded file.
 
     A file's commits and snapshots are counted in events alone, so that a run that was killed writes
-    the very bytes of one that was not.
+    the very bytes of one that was not. The same file sent `through` a broker is another run, with a
+    folder of its own.
     """
+    folder = Path(values["folder"] or f"runs/{name}")
     every = values["snapshot_every"] or (None if on_kafka else 1_000)
     seconds = values["snapshot_seconds"]
     return RunTable(
@@ -229,5 +233,5 @@ def run_table(values: Mapping[str, Any], name: str, on_kafka: bool) -> RunTable:
         snapshot_every=every,
         snapshot_seconds=seconds or (60 if on_kafka and every is None else None),
         keep_snapshots=values["keep_snapshots"],
-        folder=Path(values["folder"] or f"runs/{name}"),
+        folder=folder.with_name(f"{folder.name}-broker") if through else folder,
     )

@@ -341,18 +341,40 @@ class KafkaLog:
         ]
 
     def _look_for_stalls(self, polled: Mapping[Any, Any]) -> None:
-        """Begin anew with a partition that has records but has brought none for a long time."""
+        """Begin anew with a partition that has records but has brought none for a long time.
+
+        The broker itself is asked where it ends: a fetch that was lost tells nothing.
+        """
         now = time.monotonic()
+        quiet = []
         for tp in self._consumer.assignment() & set(self._assigned):
             position, since = self._progress.get(tp, (-1, now))
             if tp in polled:
                 self._progress[tp] = (polled[tp][-1].offset + 1, now)
-            elif position < 0 or (self._consumer.highwater(tp) or 0) <= position:
+                continue
+            self._progress[tp] = (position, since)
+            if now - since > self.settings.stall_seconds:
+                quiet.append(tp)
+        for tp, end in self._ends(quiet).items():
+            with self._while_ours():
+                position = self._consumer.position(tp)
                 self._progress[tp] = (position, now)
-            elif now - since > self.settings.stall_seconds:
-                log.warning("%s-%d stalled at offset %d; fetching anew", *tp, position)
+                if position >= end:
+                    continue
+                log.warning("%s-%d stalled at offset %d of %d; fetching anew", *tp, position, end)
                 self._consumer.seek(tp, position)
-                self._progress[tp] = (position, now)
+                self._consumer.resume(tp)
+
+    def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions end now; nothing if the broker does not tell."""
+        if not partitions:
+            return {}
+        try:
+            found: dict[TopicPartition, int] = self._consumer.end_offsets(partitions)
+        except (KafkaError, AssertionError, KeyError) as error:
+            log.info("the ends of the partitions could not be asked for: %r", error)
+            return {}
+        return found
 
     def idle(self) -> None:
         """Keep the membership alive without reading on."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import AuthorizationError, TopicAlreadyExistsError
 
 from streamforest.errors import BrokerError
-from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_clients import admin, connect
 from streamforest.stream.security import Connection
 
 DEFAULT_PARTITIONS = 4
@@ -20,7 +21,7 @@ __all__ = [
     "admin",
     "create_topic",
     "ensure_topics",
-    "topic_is_there",
+    "records_there",
 ]
 
 
@@ -47,6 +48,17 @@ class Topics:
             "journal": f"{pipeline}.journal",
         }
         return cls(**{key: named.get(key) or name for key, name in usual.items()})
+
+    def shared(self) -> dict[str, list[str]]:
+        """Names that more than one of them has, with those.
+
+        >>> Topics.of("shop", journal="j", dead_letters="j").shared()
+        {'j': ['dead_letters', 'journal']}
+        """
+        users: dict[str, list[str]] = {}
+        for key, name in asdict(self).items():
+            users.setdefault(name, []).append(key)
+        return {name: keys for name, keys in users.items() if len(keys) > 1}
 
 
 _FOR_EVER = {"retention.ms": "-1"}
@@ -75,13 +87,20 @@ def create_topic(
     return True
 
 
-def topic_is_there(where: str | Connection, name: str) -> bool:
-    """Whether the broker has a topic."""
+def records_there(where: str | Connection, name: str) -> int:
+    """How far a topic's partitions reach, added up; 0 where there is no such topic."""
     client = admin(where)
     try:
-        return name in client.list_topics()
+        if name not in client.list_topics():
+            return 0
     finally:
         client.close()
+    consumer = connect(KafkaConsumer, where, group_id=None)
+    try:
+        partitions = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name) or ()]
+        return sum(consumer.end_offsets(partitions).values())
+    finally:
+        consumer.close(autocommit=False)
 
 
 def ensure_topics(where: str | Connection, topics: Topics, create: bool, partitions: int) -> None:

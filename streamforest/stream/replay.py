@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from kafka import KafkaProducer
@@ -45,6 +46,8 @@ class ReplayOptions:
     form: Format = "json"
     label_delay: int = 0
     labels_topic: str | None = None
+    start: int = 0
+    """Messages to leave out, because an earlier replay with the same options has sent them."""
     vectors: bool = False
     """Send the features as an array, in the source's order, instead of by name."""
 
@@ -129,7 +132,7 @@ def replay(
     sent, futures = 0, []
     begun = time.monotonic()
     try:
-        for message in messages(source, options):
+        for message in islice(messages(source, options), options.start, None):
             if stop():
                 break
             if options.rate is not None:

@@ -138,7 +138,6 @@ def test_partitions_may_grow_while_it_runs(case: Case) -> None:
     send(case.servers, case.events, events(200), 2)
     pipeline = load_pipeline(case.path, {}, ())
     with opened(pipeline, create_topics=True) as run:
-        object.__setattr__(run.log.settings, "metadata_ms", 500)  # type: ignore[attr-defined]
 
         def grow(run: Run) -> None:
             if run.events >= 200 and len(run.state.positions) == 2 and not grown:
@@ -146,7 +145,6 @@ def test_partitions_may_grow_while_it_runs(case: Case) -> None:
                 client = admin(case.servers)
                 client.create_partitions({case.events: 3})
                 client.close()
-                run.log._consumer._cluster.request_update()  # type: ignore[attr-defined]
                 send(case.servers, case.events, events(60, seed=9), 3)
 
         grown: list[bool] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -19,7 +18,7 @@ from integration.feed import events, send
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import Topics, ensure_topics
 from streamforest.testing import Consumer
-from streamforest.testing.plugin import missing
+from streamforest.testing.plugin import free_port, missing
 
 PIPELINE = """
 [pipeline]
@@ -53,12 +52,6 @@ def tools() -> tuple[str, str]:
     if None in found:
         missing("prometheus and promtool are missing: apt-get install prometheus")
     return found  # type: ignore[return-value]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(url: str) -> tuple[int, str]:
