@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,9 +69,15 @@ def stopped(broker: Broker) -> Iterator[None]:
     pid = broker.status().pid
     os.kill(pid, signal.SIGSTOP)
     try:
+        until(lambda: {state(task) for task in Path(f"/proc/{pid}/task").iterdir()} == {"T"})
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def state(task: Path) -> str:
+    """R, S, T and so on: what a thread is doing."""
+    return (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
@@ -222,7 +229,16 @@ def test_a_consumer_that_hangs_in_a_join_is_asked_to_join_anew(
     topic, group = kafka_topic("hang"), f"g-{uuid.uuid4().hex[:8]}"
     first = join(kafka_broker, topic, group)  # does not poll: the second one's join has to wait
     second = join(kafka_broker, topic, group, wait=False)
-    until(lambda: second.poll(timeout_ms=20) == {} and rebalancing(second))
+    client = admin(kafka_broker.servers)
+    # the broker holds the second one's join back, until the first one joins anew or leaves
+    until(
+        lambda: (
+            second.poll(timeout_ms=20) == {}
+            and rebalancing(second)
+            and "PreparingRebalance" in str(client.describe_groups([group]))
+        )
+    )
+    client.close()
     second._coordinator.rejoin_needed = False
     first.close(autocommit=False)
     watch = JoinWatch(second, patience=1.0)

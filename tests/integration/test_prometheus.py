@@ -33,6 +33,7 @@ name = "shade"
 n_trees = 2
 [run]
 commit_ms = 100
+snapshot_seconds = 1
 folder = "run"
 [metrics]
 port = {port}
@@ -109,7 +110,18 @@ def test_prometheus_scrapes_a_consumer(
             assert asked("sum(streamforest_dead_letters_total)") > 0
             assert asked('streamforest_labelled_events_total{model="shade"}') > 1_500
             assert asked('streamforest_accuracy_ratio{model="main"}') > 0.2
-            assert asked("sum(streamforest_consumer_lag_records)") == 0
+            until(lambda: asked("sum(streamforest_consumer_lag_records)") == 0)
+            assert asked('sum(streamforest_predict_seconds_count{model="main"})') > 0
+            assert asked('sum(streamforest_learn_seconds_count{model="shade"})') > 0
+            assert asked("streamforest_end_to_end_seconds_count") == sent
+            assert asked("streamforest_snapshots_total") > 0
+            assert asked('streamforest_fringe_occupancy_ratio{model="main"}') > 0
+            assert asked('streamforest_model_bytes{model="shade"}') > 0
+            assert asked('streamforest_classes{model="main"}') == 12
+            assert time.time() - asked("streamforest_last_new_class_timestamp_seconds") < 300
+            assert asked("sum(streamforest_class_events_total)") == asked(
+                'streamforest_labelled_events_total{model="main"}'
+            )
             assert asked("streamforest_build_info") == 1
             _, metrics = get(f"http://127.0.0.1:{port}/metrics")
             checked = subprocess.run(
