@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import resource
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -211,76 +209,3 @@ def test_what_is_missing_is_named(case: Case) -> None:
         path.unlink()
     with pytest.raises(RecoveryError, match="put the missing file back"), case.open():
         pass
-
-
-def fuzz(draw: random.Random, i: int) -> bytes:
-    """One hostile message."""
-    kind = draw.randrange(12)
-    x: Any = {f"n{draw.randrange(10**9)}": draw.random() for _ in range(3)}
-    if kind == 0:
-        return draw.randbytes(draw.randrange(0, 200))
-    if kind == 1:
-        return b'{"x":' * draw.randrange(1, 5_000)
-    if kind == 2:
-        return json.dumps({"x": draw.choice([1, "a", None, [[1]], {"a": []}]), "y": 1}).encode()
-    if kind == 3:
-        return b'{"x":{"a":1e%d},"y":"big"}' % draw.randrange(0, 2_000)
-    if kind == 4:
-        return b'{"x":{"a":%s},"y":%s}' % (b"9" * draw.randrange(1, 400), b"8" * 30)
-    if kind == 5:
-        return json.dumps({"x": {"a": 1.0}, "y": f"label {i}"}).encode()
-    if kind == 6:
-        return json.dumps({"x": x, "y": "new names", "id": "same"}).encode()
-    if kind == 7:
-        return json.dumps({"x": {"a": "text", "b": draw.random()}, "y": True}).encode()
-    if kind == 8:
-        return json.dumps({"x": [draw.random()] * draw.randrange(0, 40), "y": 1}).encode()
-    if kind == 9:
-        return json.dumps({"x": {"k" * draw.randrange(1, 600): 1}, "y": "l" * 500}).encode()
-    if kind == 10:
-        return b'{"x":{"a":NaN},"y":"\\ud800"}'
-    return json.dumps({"x": {"a": draw.gauss(0, 1), "b": 2.0}, "y": draw.choice("pq")}).encode()
-
-
-def check_fuzz(case: Case, n: int, huge: int) -> None:
-    flags = ("model.max_classes=50", "model.max_features=100", "limits.min_class_events=2")
-    case.drain(*flags)
-    client = admin(case.servers)
-    from kafka.admin import ConfigResource
-
-    client.alter_configs([ConfigResource("topic", case.events, {"max.message.bytes": "20000000"})])
-    client.close()
-    draw = random.Random(5)
-    sent = send(case.servers, case.events, (fuzz(draw, i) for i in range(n)), 2)
-    producer = KafkaProducer(bootstrap_servers=case.servers, max_request_size=20 << 20)
-    for _ in range(huge):
-        producer.send(case.events, b"z" * 10_000_000, partition=0)
-        sent += 1
-    producer.close()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with case.open(*flags) as run:
-        assert run.consume() == "finished"
-        assert run.events == sent
-        assert len(run.state.gate.labels) <= 50
-        assert len(run.state.gate.features) <= 100
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    output = read_output(case.servers, case.name)
-    assert len(output.predictions) + len(output.dead) == sent
-    assert not output.predictions.keys() & output.dead.keys()
-    reasons = {letter["__streamforest.errors.reason"] for letter in output.dead.values()}
-    print(
-        f"\n{sent:,} messages: {len(output.predictions):,} predicted, {len(output.dead):,} dead, "
-        f"{grown / 1024:.0f} MB grown, reasons {sorted(reasons)}"
-    )
-    assert {b"undecodable", b"invalid", b"too_large", b"capacity"} <= reasons
-    assert grown < 400 * 1024
-
-
-def test_fuzzed_messages_stop_nothing(case: Case) -> None:
-    check_fuzz(case, 3_000, huge=3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_20000_fuzzed_messages_stop_nothing(case: Case) -> None:
-    check_fuzz(case, 20_000, huge=20)
