@@ -16,6 +16,18 @@ from integration.feed import events, send
 from streamforest.testing import FAILPOINTS, Broker, Consumer
 from streamforest.testing.forked import ForkedConsumer
 
+FOREST = (
+    '[model]\nn_trees = 4\nseed = 3\n[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
+)
+RIVER = '[model]\nfactory = "integration_factory:scaled"\n'
+FACTORY = """
+from river import preprocessing
+from streamforest import ConsistentForestClassifier
+
+
+def scaled():
+    return preprocessing.StandardScaler() | ConsistentForestClassifier(n_trees=3, seed=5)
+"""
 PIPELINE = """
 [pipeline]
 name = "{name}"

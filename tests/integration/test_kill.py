@@ -10,26 +10,13 @@ import uuid
 from pathlib import Path
 
 import pytest
-from integration.kills import Plan, run_plan
+from integration.kills import FACTORY, FOREST, RIVER, Plan, run_plan
 from integration.oracle import judge
 from river import preprocessing
 
 from streamforest import ConsistentForestClassifier, OnlineForestClassifier
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import Topics, ensure_topics
-
-FOREST = (
-    '[model]\nn_trees = 4\nseed = 3\n[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
-)
-RIVER = '[model]\nfactory = "integration_factory:scaled"\n'
-FACTORY = """
-from river import preprocessing
-from streamforest import ConsistentForestClassifier
-
-
-def scaled():
-    return preprocessing.StandardScaler() | ConsistentForestClassifier(n_trees=3, seed=5)
-"""
 
 
 @pytest.fixture
