@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -15,9 +16,11 @@ from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.security import connection_from
 from streamforest.runtime.stopping import StopSignals
 from streamforest.stream.events import Format
+from streamforest.stream.kafka_topics import DEFAULT_PARTITIONS
 from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
 from streamforest.stream.replay import ReplayOptions
 from streamforest.stream.replay import replay as send
+from streamforest.stream.scheduled import ScheduledFile
 from streamforest.stream.security import Connection
 from streamforest.stream.tables import SUFFIXES, open_file
 from streamforest.text import printable
@@ -27,7 +30,12 @@ from streamforest.text import printable
 @click.argument("source")
 @click.option("--servers", default=None, metavar="HOST:PORT", help="The broker.")
 @click.option("--topic", default=None, help="Where to (default: NAME.events).")
-@click.option("--partitions", type=click.IntRange(1, 10_000), default=4, show_default=True)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 10_000),
+    default=None,
+    help="Of a topic that has to be made (default: what the pipeline file says, else 4).",
+)
 @click.option("--events", type=click.IntRange(1), default=None, help="Only the first N.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second.")
 @click.option("--loops", type=click.IntRange(1), default=1, help="How often.")
@@ -36,6 +44,8 @@ from streamforest.text import printable
 @click.option("--order", default=None, help="Class schedule: random, recorded, or a,b,c.")
 @click.option("--first", type=click.IntRange(1), default=2, help="Classes open at the start.")
 @click.option("--every", type=click.IntRange(1), default=400, help="Events between new classes.")
+@click.option("--label", default="y", show_default=True, help="A table's column with the label.")
+@click.option("--id", "identity", default=None, help="A table's column with the id.")
 @click.option("--label-delay", type=click.IntRange(0), default=0, help="Send labels N events late.")
 @click.option("--labels-topic", default=None, help="Where late labels go.")
 @click.option("--format", "form", type=click.Choice(["json", "msgpack"]), default="json")
@@ -52,7 +62,7 @@ def replay(
     source: str,
     servers: str | None,
     topic: str | None,
-    partitions: int,
+    partitions: int | None,
     events: int | None,
     rate: float | None,
     loops: int,
@@ -61,6 +71,8 @@ def replay(
     order: str | None,
     first: int,
     every: int,
+    label: str,
+    identity: str | None,
     label_delay: int,
     labels_topic: str | None,
     form: Format,
@@ -74,23 +86,26 @@ def replay(
     """
     opened: Source
     connection = None
+    schedule = None if order is None else ClassSchedule(_order(order), first, every, seed)
     if source.endswith(".toml"):
-        pipeline = load_pipeline(Path(source), os.environ, settings)
+        flags = (*_source_flags(events, schedule), *settings)
+        pipeline = load_pipeline(Path(source), os.environ, flags)
         if pipeline.source is None:
             raise ConfigError(f"{source}: has no [source] to replay; add one")
         opened, config = pipeline.source, pipeline.config
         topic = topic or config.topics.events
         if config.kafka is not None:
             connection = Connection(servers or config.kafka.servers, config.kafka.security)
-            partitions = config.kafka.partitions
+            partitions = partitions or config.kafka.partitions
     elif source.endswith(SUFFIXES):
-        opened = open_file(Path(source), events, "y", None)
+        opened = open_file(Path(source), events, label, identity)
+        if schedule is not None:
+            opened = ScheduledFile(opened, schedule)
     else:
-        schedule = None if order is None else ClassSchedule(_order(order), first, every, seed)
         opened = RecordedSource.open(source, events, schedule)
     options = ReplayOptions(
         topic=topic or f"{opened.topic}.events",
-        partitions=partitions,
+        partitions=partitions or DEFAULT_PARTITIONS,
         rate=rate,
         loops=loops,
         bad=bad,
@@ -103,6 +118,15 @@ def replay(
     if connection is None:
         connection = connection_from(os.environ, settings, servers, "127.0.0.1:9092")
     _send(connection, opened, options, quiet)
+
+
+def _source_flags(events: int | None, schedule: ClassSchedule | None) -> list[str]:
+    """Options of the command as settings of the pipeline file's [source]."""
+    flags = [] if events is None else [f"source.events={events}"]
+    if schedule is not None:
+        told = schedule.described()
+        flags += [f"source.{key}={json.dumps(value)}" for key, value in told.items()]
+    return flags
 
 
 def _order(text: str) -> str | list[str | int]:

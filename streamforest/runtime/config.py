@@ -24,6 +24,7 @@ from streamforest.stream.decoders import Function
 from streamforest.stream.events import Bounds
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
+from streamforest.stream.scheduled import ScheduledFile
 from streamforest.stream.tables import LINES, open_file
 
 MAIN = "main"
@@ -133,15 +134,14 @@ def _source(
     schedule = None
     if "schedule" in raw:
         schedule = ClassSchedule(**check.read("source.schedule", tables.SCHEDULE))
-        if file is not None:
-            check.problem("source.schedule", "…", "only a dataset has a class schedule")
     path = Path(file) if file else None
     table = SourceTable(dataset, path, values["events"], values["label"], values["id"], schedule)
     if len(check.problems) > before:
         return table, None
     try:
         if path is not None:
-            return table, open_file(path, table.events, table.label, table.id, bounds)
+            opened = open_file(path, table.events, table.label, table.id, bounds)
+            return table, opened if schedule is None else ScheduledFile(opened, schedule)
         return table, RecordedSource.open(str(dataset), table.events, table.schedule)
     except (ConfigError, DatasetError) as error:
         check.problems.append(f"source: {error}")

@@ -27,6 +27,15 @@ class ClassSchedule:
     every: int = 400
     seed: int = 0
 
+    def described(self) -> dict[str, Any]:
+        """As plain data, for a source's description."""
+        return {
+            "schedule.order": self.order if isinstance(self.order, str) else list(self.order),
+            "schedule.first": self.first,
+            "schedule.every": self.every,
+            "schedule.seed": self.seed,
+        }
+
 
 class RecordedRow:
     """A row as a record of partition 0: decoded already, or as the bytes of its line."""
@@ -47,6 +56,10 @@ class RecordedRow:
         if self._value is None and self.event is not None:
             return encode(self.fields())
         return self._value
+
+    def at(self, offset: int) -> RecordedRow:
+        """The same row at another place."""
+        return RecordedRow(offset, self.event, self._value)
 
     def fields(self) -> dict[str, Any]:
         """The event as a message has it."""
@@ -103,12 +116,7 @@ class RecordedSource:
         if classes is not None:
             order = classes.order if isinstance(classes.order, str) else list(classes.order)
             stream = datasets.schedule(stream, order, classes.first, classes.every, classes.seed)
-            settings |= {
-                "schedule.order": order,
-                "schedule.first": classes.first,
-                "schedule.every": classes.every,
-                "schedule.seed": classes.seed,
-            }
+            settings |= classes.described()
         return cls(stream, settings)
 
     def describe(self) -> dict[str, Any]:

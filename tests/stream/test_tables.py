@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from streamforest.errors import ConfigError
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.opening import opened
 from streamforest.stream.events import Bounds
+from streamforest.stream.recorded import ClassSchedule
+from streamforest.stream.scheduled import ScheduledFile
 from streamforest.stream.tables import open_file
 
 
@@ -59,3 +62,26 @@ def test_a_file_runs_through_the_loop_bad_lines_included(tmp_path: Path) -> None
         assert run.events == 300
     assert len((tmp_path / "run" / "predictions.jsonl").read_bytes().splitlines()) == 299
     assert len((tmp_path / "run" / "dead_letters.jsonl").read_bytes().splitlines()) == 1
+
+
+def test_a_file_has_a_class_schedule_too(tmp_path: Path) -> None:
+    lines = [b'{"x": {"a": %d}, "y": "%s"}' % (i, b"pqr"[i % 3 : i % 3 + 1]) for i in range(300)]
+    lines[10] = b"{bad"
+    lines[20] = b'{"x": {"a": 20}}'
+    path = tmp_path / "e.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    source = ScheduledFile(
+        open_file(path, None, "y", None), ClassSchedule(["r", "p"], first=1, every=100)
+    )
+    rows = list(source.rows(0))
+    assert [row.offset for row in rows] == list(range(300))
+    assert (rows[10].value, rows[20].value) == (lines[10], lines[20])
+    assert sorted(row.value or b"" for row in rows) == sorted(lines)
+    labels = [json.loads(row.value or b"").get("y") for i, row in enumerate(rows) if i != 10]
+    assert {y for y in labels[:97] if y} == {"r"}
+    assert {y for y in labels[:190] if y} == {"r", "p"}
+    assert {y for y in labels if y} == {"r", "p", "q"}
+    assert [row.value for row in source.rows(150)] == [row.value for row in rows[150:]]
+    assert source.describe()["schedule.order"] == ["r", "p"]
+    with pytest.raises(ConfigError, match="labels the file does not have"):
+        ScheduledFile(open_file(path, None, "y", None), ClassSchedule(["z"]))
