@@ -6,11 +6,12 @@ bad ones included. Only their times differ.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -24,6 +25,8 @@ from streamforest.stream.kafka_permissions import Need, lacking, refusal
 from streamforest.stream.kafka_topics import create_topic
 from streamforest.stream.recorded import RecordedRow, Source
 from streamforest.stream.security import Connection
+
+log = logging.getLogger(__name__)
 
 _AT_ONCE = 2_000  # messages between two looks at their outcome
 
@@ -127,7 +130,10 @@ def replay(
     wanted = {options.topic: options.partitions}
     if options.label_delay:
         wanted[options.labels_topic or f"{options.topic}.labels"] = 1
-    prepare(where, wanted)
+    there = prepare(where, wanted)[options.topic]
+    if there != options.partitions:
+        log.info("%s has %d partitions already: these are used", options.topic, there)
+        options = replace(options, partitions=there)
     producer = connect(KafkaProducer, where, acks="all", linger_ms=20, batch_size=256 * 1024)
     sent, futures = 0, []
     begun = time.monotonic()
@@ -153,8 +159,11 @@ def replay(
     return sent
 
 
-def prepare(where: str | Connection, topics: Mapping[str, int]) -> None:
-    """Topics and their partitions: make those that are missing, and see that we may write."""
+def prepare(where: str | Connection, topics: Mapping[str, int]) -> dict[str, int]:
+    """Topics and their partitions: make those that are missing, and see that we may write; how many
+    partitions each one has.
+    """
+    found = dict(topics)
     client = admin(where)
     try:
         missing = lacking(client, [Need("Write", "topic", name) for name in topics])
@@ -163,8 +172,11 @@ def prepare(where: str | Connection, topics: Mapping[str, int]) -> None:
         for topic in client.describe_topics(list(topics)):
             if not topic["partitions"]:
                 create_topic(client, topic["name"], topics[topic["name"]])
+            else:
+                found[topic["name"]] = len(topic["partitions"])
     finally:
         client.close()
+    return found
 
 
 def _hold(due: float, stop: Callable[[], bool]) -> None:

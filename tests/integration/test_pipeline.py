@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -25,6 +26,8 @@ from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import admin
+from streamforest.stream.recorded import RecordedSource
+from streamforest.stream.replay import ReplayOptions, replay
 
 PIPELINE = """
 [pipeline]
@@ -209,3 +212,38 @@ def test_what_is_missing_is_named(case: Case) -> None:
         path.unlink()
     with pytest.raises(RecoveryError, match="put the missing file back"), case.open():
         pass
+
+
+def test_replay_takes_a_topic_as_it_is(case: Case) -> None:
+    case.drain()  # makes the topic, with two partitions
+    source = RecordedSource.open("bananas", events=20)
+    assert replay(case.servers, source, ReplayOptions(case.events, partitions=4)) == 20
+    found = read_all(case.servers, case.events)
+    assert [len(found[p]) for p in (0, 1)] == [10, 10]
+    rest = ReplayOptions(case.events, partitions=2, start=15)
+    assert replay(case.servers, source, rest) == 5
+
+
+def test_a_file_run_and_one_through_a_broker_side_by_side(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMFOREST_QUIET", "1")
+    pipeline = Path(__file__).parents[2] / "pipelines" / "digits.toml"
+    name = f"digits-{uuid.uuid4().hex[:8]}"
+    arguments = ["run", str(pipeline), "--quiet", "--set", f"pipeline.name={name}"]
+    arguments += ["--set", "metrics.port=0"]
+    told = []
+    for flags in ([], ["--broker", kafka_broker.servers], ["--broker", kafka_broker.servers]):
+        done = CliRunner().invoke(root, [*arguments, *flags])
+        assert done.exit_code == 0, done.output
+        told.append([line for line in done.stdout.splitlines() if "accuracy" in line])
+    assert told[0] == told[1] == told[2]
+    accuracy = float(re.findall(r"accuracy\s+([\d.]+) %", told[0][0])[0])
+    assert accuracy > 90
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == [name, f"{name}-broker"]
+    records = read_all(kafka_broker.servers, f"{name}.predictions")
+    predictions = [json.loads(record.value) for record in records[0]]
+    new = [p["event"] for p in predictions if p.get("new")]
+    assert len(new) == 10  # two classes at the start, another one every 400 events
+    assert [event // 400 for event in new] == [0, 0, *range(1, 9)]
