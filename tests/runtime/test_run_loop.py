@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -230,3 +232,15 @@ def test_a_folder_is_held_by_one_run_at_a_time(small: Path, tmp_path: Path) -> N
         ):
             pass
         run.consume(max_events=10)
+
+
+def test_what_a_kill_left_of_a_snapshot_is_cleared(small: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "snapshots"
+    folder.mkdir(parents=True)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (ended.pid, os.getpid(), os.getppid()):
+        (folder / f"s-000000000200.safetensors.{pid}.part").write_bytes(b"half a snapshot")
+    whole(small, tmp_path / "run")
+    left = [path.name for path in folder.glob("*.part")]
+    assert left == [f"s-000000000200.safetensors.{os.getppid()}.part"]  # still being written
