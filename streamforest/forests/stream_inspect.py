@@ -11,6 +11,7 @@ from streamforest.forests import stream_arrays
 from streamforest.kernels.lanes import CAP, GAP, SCALE
 from streamforest.kernels.ring import Grove, bucket
 from streamforest.kernels.tree import PREDICT
+from streamforest.text import shown
 
 if TYPE_CHECKING:
     from streamforest.forests.stream import StreamForestClassifier
@@ -104,7 +105,7 @@ def _best(forest: StreamForestClassifier, scores: NDArray[Any], most: int = 3) -
     """The classes with the largest scores, as shares."""
     total = max(float(scores.sum()), 1e-300)
     order = np.argsort(-scores, kind="stable")[:most]
-    return ", ".join(f"{forest._labels.labels[k]!r} {scores[k] / total:.3f}" for k in order)
+    return ", ".join(f"{shown(forest._labels.labels[k])} {scores[k] / total:.3f}" for k in order)
 
 
 def _debug_tree(forest: StreamForestClassifier, t: int, row: NDArray[np.float64]) -> list[str]:
@@ -132,18 +133,18 @@ def _debug_tree(forest: StreamForestClassifier, t: int, row: NDArray[np.float64]
 def _side(forest: StreamForestClassifier, node: Any, i: int, v: float) -> tuple[int, str]:
     """Where a value goes at a node, and why in words."""
     f = int(node["feature"])
-    name = forest._features.names[f]
+    name = shown(forest._features.names[f])
     missing = int(node["missing_right"])
     if v != v:
-        return missing, f"{name!r} is missing: {'right' if missing else 'left'}"
+        return missing, f"{name} is missing: {'right' if missing else 'left'}"
     if node["categorical"]:
         if v < 0:
-            return missing, f"{name!r} has a value never learned: {'right' if missing else 'left'}"
+            return missing, f"{name} has a value never learned: {'right' if missing else 'left'}"
         right = int(node["mask"]) >> bucket(int(v), i) & 1
         value = list(forest._features.categories[f])[int(v)]
-        return right, f"{name!r} = {value!r}: {'right' if right else 'left'}"
+        return right, f"{name} = {shown(value)}: {'right' if right else 'left'}"
     right = int(not v <= node["threshold"])
-    return right, f"{name!r} = {v:g} {'>' if right else '≤'} {node['threshold']:g}"
+    return right, f"{name} = {v:g} {'>' if right else '≤'} {node['threshold']:g}"
 
 
 def _debug_neighbours(
@@ -171,6 +172,6 @@ def _debug_neighbours(
         weight = ((found[0][0] + little) / (d + little)) ** forest._parameters["neighbour_power"]
         label = forest._labels.labels[y]
         lines.append(
-            f"    {label!r}: {now - number} events ago, distance² {d:.4g}, weight {weight:.3f}"
+            f"    {shown(label)}: {now - number} events ago, distance² {d:.4g}, weight {weight:.3f}"
         )
     return lines

@@ -8,11 +8,17 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
-from kafka.errors import AuthorizationError, TopicAlreadyExistsError
+from kafka.errors import (
+    AuthorizationError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAlreadyExistsError,
+)
 
 from streamforest.errors import BrokerError
 from streamforest.stream.kafka_clients import admin, connect
 from streamforest.stream.security import Connection
+from streamforest.text import shown
 
 DEFAULT_PARTITIONS = 4
 __all__ = [
@@ -81,9 +87,16 @@ def create_topic(
         return False
     except AuthorizationError as error:
         raise BrokerError(
-            f"not allowed to make topic '{name}': an administrator makes it, or grants Create on it "
+            f"not allowed to make topic {shown(name)}: an administrator makes it, or grants Create on it "
             "with kafka-acls --add --operation Create"
         ) from error
+    except InvalidTopicError as error:
+        raise BrokerError(
+            f"topic {shown(name)} cannot be made: a topic's name has letters, digits, '.', '_' and "
+            "'-', at most 249"
+        ) from error
+    except KafkaError as error:
+        raise BrokerError(f"topic {shown(name)} cannot be made: {type(error).__name__}") from error
     return True
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError
+from streamforest.stream.kafka_headers import mend_headers
 from streamforest.stream.secrets import SecretPlace, hide_logins
 
 PROTOCOLS = {
@@ -113,6 +114,7 @@ class Connection:
 
     def arguments(self) -> dict[str, Any]:
         """For any client of kafka-python."""
+        mend_headers()
         return {"bootstrap_servers": self.servers, **self.security.arguments()}
 
 
