@@ -32,6 +32,8 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
         ]
     elif loaded.source is not None:
         rows.append(("events", f"{loaded.source.total:,} of {loaded.source.topic}"))
+    if loaded.decoder is not None:
+        rows.append(("decoder", loaded.decoder.name))
     for label, text in rows:
         click.echo(f"{label:<9} {text}")
 

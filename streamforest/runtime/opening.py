@@ -102,8 +102,11 @@ def _decoder(pipeline: Pipeline) -> RecordDecoder:
     config = pipeline.config
     if pipeline.decoder is None:
         return by_value(decoder(cast(Format, config.events_format), config.bounds))
-    topic = pipeline.source.topic if pipeline.source is not None else config.topics.events
-    return by_function(pipeline.decoder, config.bounds, topic)  # Kafka's records know theirs
+    topic = config.topics.events
+    if config.kafka is None:
+        assert pipeline.source is not None
+        topic = pipeline.source.topic
+    return by_function(pipeline.decoder, config.bounds, topic)
 
 
 def _codec_rules(pipeline: Pipeline) -> str:

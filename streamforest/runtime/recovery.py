@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 
 from streamforest.errors import ConfigError, RecoveryError, SnapshotError
 from streamforest.runtime.journal import Entry, Standing, read_entries
@@ -43,10 +44,12 @@ def rebuild(
     begun = time.monotonic()
     state, snapshot = _newest_usable(snapshots, standing, restore)
     start = state.events
-    reader = log_.reader(state.positions)
-    try:
-        entries = read_entries(log_.journal(snapshot.since, standing.journal))
-        for entry in _after(entries, state.events, standing.commit):
+    # both hold a client with a thread, which would keep the process alive after an error
+    with (
+        closing(log_.reader(state.positions)) as reader,
+        closing(log_.journal(snapshot.since, standing.journal)) as journal,
+    ):
+        for entry in _after(read_entries(journal), state.events, standing.commit):
             if entry.first != state.events:
                 raise RecoveryError(
                     f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
@@ -68,8 +71,6 @@ def rebuild(
                     f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
                     f"hold {state.events - entry.first} now: records are gone from the log"
                 )
-    finally:
-        reader.close()
     _compare(state, standing, found)
     log.info(
         "at event %d again: snapshot %s, %d events advanced once more in %.1f s",

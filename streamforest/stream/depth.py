@@ -15,11 +15,15 @@ import msgspec
 
 # a string, also one that never ends: every quote is then looked at once, in time linear in the length
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-_BRACKETS = re.compile(rb"[][{}]")
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_REST = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def json_is_deeper(raw: bytes, most: int) -> bool:
     r"""Whether brackets stand in more than `most` levels, those within strings left aside.
+
+    Only brackets are kept, and pairs are taken out from the inside, a level at a time: a megabyte of
+    them takes milliseconds.
 
     >>> json_is_deeper(b'{"x": [1, {"a": "[[["}]}', 3), json_is_deeper(b'{"x": [1, {"a": 2}]}', 2)
     (False, True)
@@ -28,15 +32,12 @@ def json_is_deeper(raw: bytes, most: int) -> bool:
     """
     if raw.count(b"[") + raw.count(b"{") <= most:
         return False  # nearly every event: there are not even so many
-    level = 0
-    for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", raw)):
-        if bracket[0] in b"[{":
-            level += 1
-            if level > most:
-                return True
-        else:
-            level -= 1
-    return False
+    left = _STRINGS.sub(b"", raw).translate(_ONE_KIND, _REST)
+    for _ in range(most):
+        if b"[]" not in left:
+            break
+        left = left.replace(b"[]", b"")
+    return b"[]" in left or left.count(b"[") > most
 
 
 _SIZES = {0xCC: 1, 0xD0: 1, 0xCD: 2, 0xD1: 2, 0xCE: 4, 0xD2: 4, 0xCA: 4, 0xCF: 8, 0xD3: 8, 0xCB: 8}

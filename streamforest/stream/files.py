@@ -14,7 +14,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -179,7 +179,7 @@ class FileLog:
         told = self._told()
         return str(told["metadata"]) if told else None
 
-    def journal(self, since: int, until: int) -> Iterator[tuple[int, bytes]]:
+    def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
         """Lines of the journal after the one at byte `since`, up to and with the one at `until`."""
         with (self.folder / "journal.jsonl").open("rb") as file:
             if since >= 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -480,7 +480,7 @@ class KafkaLog:
             return None
         return None if found is None else str(found.metadata)
 
-    def journal(self, since: int, until: int) -> Iterator[tuple[int, bytes]]:
+    def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
         """Journal records after offset `since`, up to and with `until`."""
         return read_journal(self.settings.client(), self.settings.topics.journal, since, until)
 

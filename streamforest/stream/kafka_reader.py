@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -35,7 +35,7 @@ def _consumer(client: Mapping[str, Any]) -> Any:
 
 def read_journal(
     client: Mapping[str, Any], topic: str, since: int, until: int
-) -> Iterator[tuple[int, bytes]]:
+) -> Generator[tuple[int, bytes], None, None]:
     """Committed records of the journal after offset `since`, up to and with `until`."""
     if until <= since:
         return

@@ -7,7 +7,7 @@ its files beside it is the other. The loop knows only this page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -121,7 +121,7 @@ class Log(Protocol):
     def read_back(self) -> str | None:
         """What the last commit says, asked of the log itself."""
 
-    def journal(self, since: int, until: int) -> Iterator[tuple[int, bytes]]:
+    def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
         """Journal records after position `since`, up to and with `until`."""
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
