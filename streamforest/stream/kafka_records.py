@@ -117,7 +117,7 @@ def _headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]], int
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, pos = _number(data, pos)
-        name = data[pos : pos + size].decode()
+        name = data[pos : pos + size].decode(errors="backslashreplace")  # see `kafka_headers`
         pos += size
         size, pos = _number(data, pos)
         if size < 0:

@@ -168,7 +168,7 @@ class Case:
 
     def run(self, *arguments: str, failpoint: str | None = None) -> tuple[int, str]:
         with Consumer(
-            self.path, "--drain", *arguments, failpoint=failpoint, passes=3, folder=self.folder
+            self.path, "--drain", *arguments, failpoint=failpoint, folder=self.folder
         ) as consumer:
             return consumer.wait_or_tell(120), consumer.log()
 
