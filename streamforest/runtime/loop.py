@@ -410,6 +410,7 @@ class Run:
         return state
 
     def _advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
+        self.telemetry.beat()
         self._advance(state, stretches, publish=False)
 
 
