@@ -10,13 +10,14 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from integration.oracle import read_all
+from integration.waiting import until
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import ConsumerGroupMetadata
@@ -78,13 +79,6 @@ def stopped(broker: Broker) -> Iterator[None]:
 def state(task: Path) -> str:
     """R, S, T and so on: what a thread is doing."""
     return (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
-def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def committed(consumer: Any, topic: str, partition: int = 0) -> int | None:

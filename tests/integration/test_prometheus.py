@@ -6,14 +6,12 @@ import json
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from integration.feed import events, send
+from integration.waiting import get, until
 
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import Topics, ensure_topics
@@ -53,23 +51,6 @@ def tools() -> tuple[str, str]:
     if None in found:
         missing("prometheus and promtool are missing: apt-get install prometheus")
     return found  # type: ignore[return-value]
-
-
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
-
-
-def until(condition: Callable[[], bool], timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_prometheus_scrapes_a_consumer(

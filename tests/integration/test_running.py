@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from integration.feed import events, send
 from integration.oracle import committed, judge, read_all
+from integration.waiting import get, until
 
 from streamforest import ConsistentForestClassifier
 from streamforest.runtime.config import load_pipeline
@@ -77,20 +75,7 @@ class Case:
         judge(self.servers, self.name, self.events, model, self.folder / "run", repeats=repeats)
 
     def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as said:
-                return said.status, said.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-
-def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return get(f"http://127.0.0.1:{self.port}{path}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
