@@ -35,6 +35,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "dlq": ("streamforest.cli.dlq:dlq", "List dead letters, send them back after a fix."),
     "replay": ("streamforest.cli.replay:replay", "Send a recorded set or file to a topic."),
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
+    "snapshots": (
+        "streamforest.cli.snapshots:snapshots",
+        "List the snapshots of a run, keep one for ever.",
+    ),
     "run": ("streamforest.cli.run:run", "Run a pipeline file: predict, learn, snapshot, resume."),
 }
 """Name -> ("module:attribute", one-line help)."""

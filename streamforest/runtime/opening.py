@@ -45,6 +45,8 @@ def opened(
             told.beat()
             return stopping()
 
+        if fresh:
+            snapshots.refuse_pinned()
         log = _log(pipeline, fresh, create_topics, waiting)
         if fresh:
             snapshots.clear()

@@ -2,6 +2,7 @@
 
     s-000000050000.safetensors      models and the run's own state after 50,000 events
     s-000000050000.safetensors.json when, where and with what it was written, and passing measures
+    s-000000050000.safetensors.pin  there while it is pinned, see `pins.py`
 
 A snapshot is of a committed state, so its name says all: after so many events of the journal. It
 decides nothing until a commit names it, and goes only after a newer one was named by a commit that
@@ -25,6 +26,7 @@ from typing import Any
 from streamforest.errors import RecoveryError, SnapshotError
 from streamforest.forests import snapshot
 from streamforest.runtime.models import Model, plain_model
+from streamforest.runtime.pins import Pins
 from streamforest.stream.failpoints import failpoint
 
 _NAME = re.compile(r"s-(\d{12,})")
@@ -49,6 +51,7 @@ class SnapshotFolder:
     def __init__(self, path: Path, keep: int = 3) -> None:
         self.path = path
         self.keep = keep
+        self.pins = Pins(path)
         self._failure: str | None = None
         self._writer: threading.Thread | None = None
         self._written: Snapshot | None = None
@@ -150,13 +153,28 @@ class SnapshotFolder:
     def prune(self, named: str) -> None:
         """Delete all but the last `keep` up to the one named by a commit that was read back.
 
-        Newer ones than that are left by a process that died before it could name them.
+        Newer ones than that are left by a process that died before it could name them. Pinned ones
+        are never deleted.
         """
         names = self.names()
         before = [n for n in names if _events(n) <= _events(named)]
-        for name in before[: -self.keep]:
-            for path in self.path.glob(f"{name}{_SUFFIX}*"):
-                path.unlink(missing_ok=True)
+        if not before[: -self.keep]:
+            return
+        with self.pins.held():
+            pinned = self.pins.names()
+            for name in before[: -self.keep]:
+                if name not in pinned:
+                    for path in self.path.glob(f"{name}{_SUFFIX}*"):
+                        path.unlink(missing_ok=True)
+
+    def refuse_pinned(self) -> None:
+        """SnapshotError if one is pinned: who starts over would lose it."""
+        pinned = sorted(self.pins.names())
+        if pinned:
+            raise SnapshotError(
+                f"{self.path}: {', '.join(pinned[:5])} pinned; to start over unpin first "
+                "(streamforest snapshots unpin), or move the folder away"
+            )
 
     def clear(self) -> None:
         """Delete every snapshot: the run starts over."""

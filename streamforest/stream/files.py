@@ -29,6 +29,7 @@ from streamforest.stream.records import Committed, Outgoing, Partition, Stretch,
 if sys.platform != "win32":
     import fcntl
 
+_COMMIT = "commit.json"
 _FILES = ("predictions", "dead_letters", "journal")
 
 
@@ -101,7 +102,7 @@ class FileLog:
     @property
     def commit_file(self) -> Path:
         """The file that decides."""
-        return self.folder / "commit.json"
+        return self.folder / _COMMIT
 
     def attach(self) -> Committed:
         """Read the last commit and cut every file back to it."""
@@ -117,17 +118,7 @@ class FileLog:
         return Committed(str(told["metadata"]), {self.partition: int(told["position"])})
 
     def _told(self) -> dict[str, Any]:
-        try:
-            told = json.loads(self.commit_file.read_bytes())
-            if not {"metadata", "position", "sizes"} <= set(told):
-                raise ValueError("fields are missing")
-        except FileNotFoundError:
-            return {}
-        except (ValueError, TypeError) as error:
-            raise RecoveryError(
-                f"{self.commit_file}: cannot be read ({error}); start over with --fresh"
-            ) from error
-        return dict(told)
+        return _read_commit(self.commit_file)
 
     def seek(self, positions: Mapping[Partition, int]) -> None:
         """Go on from here."""
@@ -219,6 +210,25 @@ class FileLog:
         for file in self._out.values():
             file.close()
         self._out = {}
+
+
+def _read_commit(file: Path) -> dict[str, Any]:
+    """What the last commit says; empty before the first."""
+    try:
+        told = json.loads(file.read_bytes())
+        if not {"metadata", "position", "sizes"} <= set(told):
+            raise ValueError("fields are missing")
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError) as error:
+        raise RecoveryError(f"{file}: cannot be read ({error}); start over with --fresh") from error
+    return dict(told)
+
+
+def committed_metadata(folder: Path) -> str | None:
+    """What the last commit in a run folder says of where the run stands."""
+    told = _read_commit(folder / _COMMIT)
+    return str(told["metadata"]) if told else None
 
 
 class FileReader:

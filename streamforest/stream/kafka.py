@@ -6,7 +6,6 @@ called from one thread, except the two methods of `_Listener`.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -42,7 +41,7 @@ from streamforest.stream.kafka_guard import (
     captured,
 )
 from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
-from streamforest.stream.kafka_reader import KafkaReader, read_journal
+from streamforest.stream.kafka_reader import KafkaReader, commit_number, read_journal
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.ownership import OneOwnerAssignor
@@ -271,7 +270,7 @@ class KafkaLog:
                 started.append(tp)
                 continue
             positions[tuple(tp)] = found.offset
-            number = _commit_number(found.metadata)
+            number = commit_number(found.metadata)
             if best is None or number > best[0]:
                 best = number, found.metadata
         return Committed(
@@ -547,13 +546,3 @@ def _messages(topics: Topics, transaction: Transaction) -> dict[str, list[Outgoi
         topics.dead_letters: transaction.dead_letters,
         topics.journal: [Outgoing(transaction.journal, str(transaction.number).encode())],
     }
-
-
-def _commit_number(metadata: str) -> int:
-    try:
-        return int(json.loads(metadata)["commit"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecoveryError(
-            f"the group's committed offsets carry {metadata[:100]!r}, which no pipeline wrote: "
-            "another program uses this group; give the pipeline another kafka.group"
-        ) from error

@@ -5,6 +5,7 @@ Plain consumers without a group: they own nothing and commit nothing.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Generator, Mapping
@@ -14,8 +15,10 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
 from streamforest.errors import BrokerError, RecoveryError
+from streamforest.stream.kafka_clients import connect
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.records import Partition
+from streamforest.stream.security import Connection
 
 _PATIENCE = 60.0
 _BUFFERED = 20_000  # records held of one partition while another is waited for
@@ -153,3 +156,37 @@ def _gone(partition: Partition, first: int) -> str:
         "usable snapshot is older than they are: raise the topic's retention, or snapshot more "
         "often (run.snapshot_seconds)"
     )
+
+
+def commit_number(metadata: str) -> int:
+    """The number of the commit that wrote a committed offset's text."""
+    try:
+        return int(json.loads(metadata)["commit"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecoveryError(
+            f"the group's committed offsets carry {metadata[:100]!r}, which no pipeline wrote: "
+            "another program uses this group; give the pipeline another kafka.group"
+        ) from error
+
+
+def last_commit(where: Connection, group: str, topic: str) -> str | None:
+    """What the last commit of a group says, asked without joining it; None if there is none."""
+    consumer = connect(
+        KafkaConsumer,
+        where,
+        group_id=group,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    try:
+        texts = []
+        for number in sorted(consumer.partitions_for_topic(topic) or ()):
+            tp = TopicPartition(topic, number)
+            found = consumer.committed(tp, metadata=True, timeout_ms=10_000)
+            if found is not None and found.metadata:
+                texts.append(str(found.metadata))
+        return max(texts, key=commit_number, default=None)
+    except KafkaError as error:
+        raise BrokerError(f"the commits of group '{group}' cannot be read: {error}") from error
+    finally:
+        consumer.close(autocommit=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import signal
@@ -385,6 +386,27 @@ def test_the_other_commands_log_in_too(case: Case, monkeypatch: pytest.MonkeyPat
     assert done.exit_code == 0, done.stderr
     assert "sent back" in done.stdout
     broker.revoke("alice", writing, *needs)
+
+
+def test_snapshots_are_listed_with_what_the_broker_says(case: Case) -> None:
+    case.broker.grant("alice", *documented(case.name))
+    case.send(700)
+    assert case.run().exit_code == 0
+    runner = CliRunner()
+    listed = runner.invoke(root, ["snapshots", "list", str(case.path)])
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    *_, newest, last = listed.stdout.splitlines()
+    assert newest.split()[0] == "s-000000000700"
+    assert newest.endswith("named")
+    assert last.endswith("after event 700")
+    pinned = runner.invoke(root, ["snapshots", "pin", str(case.path), "700"])
+    assert pinned.exit_code == 0
+    case.broker.revoke("alice", Need("Read", "group", case.name))
+    asked = runner.invoke(root, ["snapshots", "list", str(case.path), "--json"])
+    assert asked.exit_code == 0, "what is on disk is listed whatever the broker says"
+    assert "Which one the last commit names is not known: " in asked.stderr
+    told = json.loads(asked.stdout.splitlines()[-1])
+    assert (told["name"], told["named"], told["pinned"]) == ("s-000000000700", None, True)
 
 
 # ---- nothing leaks

@@ -1,0 +1,117 @@
+"""`streamforest snapshots`: what a run has kept, and what it shall keep."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from streamforest.errors import BrokerError
+from streamforest.runtime import history
+from streamforest.runtime.config import Pipeline, load_pipeline
+from streamforest.runtime.history import Listed
+from streamforest.text import printable
+
+_PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
+_SET = click.option(
+    "--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="As in run."
+)
+
+
+@click.group()
+def snapshots() -> None:
+    """The snapshots of a run: list them, keep one for ever."""
+
+
+def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
+    return load_pipeline(pipeline, os.environ, settings)
+
+
+@snapshots.command("list")
+@_PIPELINE
+@_SET
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_snapshots(pipeline: Path, settings: tuple[str, ...], as_json: bool) -> None:
+    """Show the snapshots of PIPELINE, oldest first, and which one the last commit names.
+
+    Recovery begins at the named one. It is asked of the broker (Read on the group); where that cannot
+    be reached, the column is left open.
+    """
+    loaded = _loaded(pipeline, settings)
+    folder = history.folder_of(loaded)
+    standing, known = None, True
+    try:
+        standing = history.standing_of(loaded)
+    except BrokerError as error:
+        known = False
+        click.echo(
+            f"Which one the last commit names is not known: {printable(str(error))}", err=True
+        )
+    found = history.listed(folder, standing, known)
+    if as_json:
+        for one in found:
+            click.echo(json.dumps(asdict(one)))
+        return
+    for line in _table(found):
+        click.echo(line)
+    if standing is not None:
+        click.echo(f"last commit: {standing.commit:,}, after event {standing.events:,}")
+
+
+def _table(found: list[Listed]) -> list[str]:
+    if not found:
+        return ["no snapshots"]
+    rows = [
+        (one.name, f"{one.events:,}", _size(one.bytes), one.written, _marks(one)) for one in found
+    ]
+    rows.insert(0, ("name", "events", "size", "written", ""))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.rjust(width) if i in (1, 2) else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _marks(one: Listed) -> str:
+    marks = [word for word, is_so in (("named", one.named), ("pinned", one.pinned)) if is_so]
+    return ", ".join(marks)
+
+
+def _size(count: int) -> str:
+    """Bytes as people read them.
+
+    >>> _size(999), _size(1_500), _size(2_340_000), _size(5_000_000_000)
+    ('999 B', '1.5 kB', '2.3 MB', '5.0 GB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+@snapshots.command()
+@_PIPELINE
+@click.argument("name")
+@_SET
+def pin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
+    """Keep the snapshot NAME of PIPELINE for ever; the number of its events will do for a name."""
+    folder = history.folder_of(_loaded(pipeline, settings))
+    history.pin(folder, name)
+    click.echo("pinned")
+
+
+@snapshots.command()
+@_PIPELINE
+@click.argument("name")
+@_SET
+def unpin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
+    """Let the snapshot NAME go the way of the others."""
+    folder = history.folder_of(_loaded(pipeline, settings))
+    history.unpin(folder, name)
+    click.echo("no longer pinned")

@@ -1,0 +1,52 @@
+"""Pinned snapshots: kept for ever, whatever is written after them.
+
+    s-000000050000.safetensors.pin      since when it is pinned
+
+A run deletes snapshots while an operator pins them, in two processes. Both hold a lock for the moment it
+takes, so that what was said to be pinned is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+SUFFIX = ".safetensors.pin"
+
+
+class Pins:
+    """The pins in a folder of snapshots."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> set[str]:
+        """Names of the pinned snapshots."""
+        return {path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"s-*{SUFFIX}")}
+
+    def add(self, name: str) -> None:
+        """Pin a snapshot; hold the lock, and see that it is there."""
+        told = {"pinned": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        (self._folder / f"{name}{SUFFIX}").write_text(json.dumps(told) + "\n", encoding="utf-8")
+
+    def remove(self, name: str) -> bool:
+        """Let go of a pin; False if there was none."""
+        path = self._folder / f"{name}{SUFFIX}"
+        there = path.exists()
+        path.unlink(missing_ok=True)
+        return there
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While entered, nobody else deletes or pins."""
+        with (self._folder / "pins.lock").open("ab") as file:
+            if sys.platform != "win32":
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
