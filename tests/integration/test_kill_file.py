@@ -5,6 +5,7 @@ The whole of it, with its tally: python -m pytest -m slow tests/integration/test
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
@@ -62,9 +63,13 @@ def check(folder: Path, model: str, n: int, per_failpoint: int, random_kills: in
     deaths: Counter[str] = Counter()
     for way in ways:
         if way == "random":
+            before = committed(folder)
             with ForkedConsumer(path, "--quiet", folder=folder) as consumer:
-                time.sleep(draw.uniform(0.0, 1.5))
-                deaths[way] += consumer.kill() == -9
+                if draw.random() < 0.8:  # at work, else anywhere in its start
+                    consumer.until(lambda c, seen=before: committed(folder) > seen, timeout=300)
+                time.sleep(draw.uniform(0.0, 0.3))
+                assert consumer.kill() == -9, "the recording is too short"
+                deaths[way] += 1
         else:
             passes = draw.randrange(1, 3)
             with ForkedConsumer(
@@ -73,13 +78,21 @@ def check(folder: Path, model: str, n: int, per_failpoint: int, random_kills: in
                 code = consumer.wait_or_tell(300)
                 assert code == -9, f"{way}: {code}, the recording is too short\n{consumer.log()}"
                 deaths[way] += 1
-    reached = (folder / "killed" / "predictions.jsonl").read_bytes().count(b"\n")
+    reached = committed(folder)
     assert finish(path) == undisturbed
     told = ", ".join(f"{way} {count}" for way, count in sorted(deaths.items()))
     print(
         f"\n{n:,} events, {sum(deaths.values())} deaths (the last near event {reached:,}) in "
         f"{time.monotonic() - begun:.0f} s: {told}; every byte that of an undisturbed run"
     )
+
+
+def committed(folder: Path) -> int:
+    """The event that the killed run has committed up to."""
+    try:
+        return int(json.loads((folder / "killed" / "commit.json").read_bytes())["position"])
+    except FileNotFoundError:
+        return -1
 
 
 def _lines(n: int) -> list[bytes]:
