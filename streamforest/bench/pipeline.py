@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -26,12 +26,14 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamforest import ConsistentForestClassifier
 from streamforest.observe.metrics import PipelineMetrics
-from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.config import Pipeline, load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.stream.events import decoder
 from streamforest.stream.jars import KAFKA
-from streamforest.stream.kafka_topics import admin, create_topic
+from streamforest.stream.kafka_clients import admin, connect
+from streamforest.stream.kafka_topics import create_topic
+from streamforest.stream.security import Connection, Security
 
 BATCH = 500
 FEATURES = 50
@@ -121,22 +123,22 @@ def messages(n: int, vectors: bool, seed: int = 0) -> Iterator[bytes]:
         yield json.dumps({"x": features, "y": label}).encode()
 
 
-def fill(servers: str, topic: str, n: int, vectors: bool) -> None:
+def fill(where: str | Connection, topic: str, n: int, vectors: bool) -> None:
     """A topic with one partition and `n` events."""
-    client = admin(servers)
+    client = admin(where)
     create_topic(client, topic, 1)
     client.close()
-    producer = KafkaProducer(bootstrap_servers=servers, linger_ms=20, batch_size=256 * 1024)
+    producer = connect(KafkaProducer, where, linger_ms=20, batch_size=256 * 1024)
     for value in messages(n, vectors):
         producer.send(topic, value, partition=0)
     producer.flush(timeout=120)
     producer.close()
 
 
-def bare_parts(servers: str, topic: str, n: int) -> Parts:
+def bare_parts(where: str | Connection, topic: str, n: int) -> Parts:
     """Poll, decode and advance, each by itself, on the same batches."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=servers, enable_auto_commit=False, group_id=None, check_crcs=True
+    consumer = connect(
+        KafkaConsumer, where, enable_auto_commit=False, group_id=None, check_crcs=True
     )
     tp = TopicPartition(topic, 0)
     consumer.assign([tp])
@@ -165,7 +167,7 @@ def bare_parts(servers: str, topic: str, n: int) -> Parts:
     return parts
 
 
-def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
+def whole_pipeline(where: str | Connection, topic: str, n: int, pack: bool) -> Parts:
     """The pipeline itself on the same topic, exactly once, metrics and all, with clocks around its
     steps; from its first poll to the last commit. The snapshot at the end is measured elsewhere.
     """
@@ -174,7 +176,7 @@ def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
         path = Path(work) / "bench.toml"
         text = _PIPELINE.format(
             name=name,
-            servers=servers,
+            servers=Connection.to(where).servers,
             topic=topic,
             trees=TREES,
             pack=str(pack).lower(),
@@ -183,7 +185,8 @@ def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
         )
         path.write_text(text, encoding="utf-8")
         metrics = PipelineMetrics(name)
-        with opened(load_pipeline(path), create_topics=True, telemetry=metrics) as run:
+        loaded = secured(load_pipeline(path), Connection.to(where).security)
+        with opened(loaded, create_topics=True, telemetry=metrics) as run:
             parts = Parts()
             timed_steps(run, parts)
             begun = now()
@@ -197,6 +200,13 @@ def whole_pipeline(servers: str, topic: str, n: int, pack: bool) -> Parts:
             parts.add("decode, admit, the loop itself", begun, ended)
             parts.events = run.events
     return parts
+
+
+def secured(pipeline: Pipeline, security: Security) -> Pipeline:
+    """The same pipeline, reaching its broker that way."""
+    assert pipeline.config.kafka is not None
+    kafka = replace(pipeline.config.kafka, security=security)
+    return replace(pipeline, config=replace(pipeline.config, kafka=kafka))
 
 
 def timed_steps(run: Run, parts: Parts) -> None:
@@ -221,21 +231,24 @@ def timed_steps(run: Run, parts: Parts) -> None:
 
 
 def measure(
-    servers: str, n: int, rounds: int = 5, progress: Callable[[str], None] = lambda text: None
+    where: str | Connection,
+    n: int,
+    rounds: int = 5,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> list[Result]:
     """Both shapes of events, both ways of publishing, in interleaved rounds."""
     results: list[Result] = []
     gc.freeze()  # as `streamforest run` does; for both sides
     for shape in ("named", "array"):
         topic = f"bench-{shape}-{uuid.uuid4().hex[:8]}"
-        fill(servers, topic, n, vectors=shape == "array")
-        bare_parts(servers, topic, min(n, 2_000))  # warm
+        fill(where, topic, n, vectors=shape == "array")
+        bare_parts(where, topic, min(n, 2_000))  # warm
         ways = {publishing: Result(shape, publishing) for publishing in GOALS}
         for number in range(rounds):
             for publishing, result in ways.items():
                 progress(f"{shape}, {publishing}: round {number + 1} of {rounds}")
-                bare = bare_parts(servers, topic, n)
-                whole = whole_pipeline(servers, topic, n, pack=publishing == "packed")
+                bare = bare_parts(where, topic, n)
+                whole = whole_pipeline(where, topic, n, pack=publishing == "packed")
                 result.rounds.append((bare, whole))
         results += ways.values()
     return results

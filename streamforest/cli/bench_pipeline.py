@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 
 import click
 
 from streamforest.bench.pipeline import measure, report
 from streamforest.bench.stall import measure_stall, told
+from streamforest.runtime.security import connection_from
 from streamforest.stream.broker import Broker
+from streamforest.stream.security import Connection
 
 
 @click.command("pipeline")
 @click.option(
-    "--servers", default=None, metavar="HOST:PORT", help="A broker (default: an own one)."
+    "--servers",
+    default=None,
+    metavar="HOST:PORT",
+    help="A broker (default: an own one); STREAMFOREST_KAFKA__SECURITY and the like say how to log in.",
 )
 @click.option("--events", type=click.IntRange(1_000), default=20_000, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
@@ -30,8 +36,10 @@ def pipeline(servers: str | None, events: int, rounds: int, clock: str, no_stall
     """Speed of the pipeline beside the sum of its parts, and what a snapshot holds up."""
     with ExitStack() as stack:
         if servers is None:
-            servers = stack.enter_context(Broker()).servers
-        results = measure(servers, events, rounds, lambda text: click.echo(text, err=True))
+            where = Connection(stack.enter_context(Broker()).servers)
+        else:
+            where = connection_from(os.environ, (), servers, servers)
+        results = measure(where, events, rounds, lambda text: click.echo(text, err=True))
     click.echo(report(results, clock))
     if not no_stall:
         click.echo(told(measure_stall()))

@@ -33,6 +33,11 @@ _SASL_KEYS = (
 def refuse_secrets(check: Checker, known: Iterable[str]) -> None:
     """Refuse a secret written into a file or a flag, without repeating it."""
     raw = check.table("kafka")
+    try:
+        Connection(str(raw.get("servers", "")))
+    except ConfigError as error:
+        check.problems.append(str(error))
+        del raw["servers"]
     for key in [key for key in raw if key not in known and _SECRET.search(key)]:
         own = "key_password" if "key" in key.lower() else "password"
         check.hidden(

@@ -107,6 +107,14 @@ class Connection:
     servers: str
     security: Security = Security()
 
+    def __post_init__(self) -> None:
+        """ConfigError for a login within the address: addresses are printed, a login is not."""
+        if "@" in self.servers or "://" in self.servers:
+            raise ConfigError(
+                "kafka.servers: expected host:port, several with commas, and no login or scheme in "
+                "it (value not shown); kafka.user and kafka.security are for those"
+            )
+
     @staticmethod
     def to(where: str | Connection) -> Connection:
         """A connection as it is; a bare address is one without security."""

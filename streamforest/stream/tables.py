@@ -82,8 +82,8 @@ class LinesSource(FileSource):
                 number += 1
 
 
-class CsvSource(FileSource):
-    """Comma-separated values with a header."""
+class TableSource(FileSource):
+    """Rows with named columns, one of which is the label."""
 
     def __init__(
         self,
@@ -95,6 +95,10 @@ class CsvSource(FileSource):
     ) -> None:
         self._label, self._id, self._bounds = label, identity, bounds
         super().__init__(path, events)
+
+
+class CsvSource(TableSource):
+    """Comma-separated values with a header."""
 
     def _open(self) -> TextIO:
         # bytes that are no UTF-8 stay what they are, and make their row a dead letter
@@ -121,35 +125,26 @@ class CsvSource(FileSource):
                     yield _row(number, row, self._label, self._id, self._bounds)
 
 
-class ParquetSource(FileSource):
+class ParquetSource(TableSource):
     """A Parquet file, read through pyarrow a batch at a time."""
 
-    def __init__(
-        self,
-        path: Path,
-        events: int | None = None,
-        label: str = "y",
-        identity: str | None = None,
-        bounds: Bounds = BOUNDS,
-    ) -> None:
-        self._label, self._id, self._bounds = label, identity, bounds
+    def _open(self) -> Any:
         try:
             from pyarrow import parquet
         except ImportError:
             raise ConfigError(
-                f"file = '{path}': Parquet needs pyarrow: pip install 'streamforest[parquet]'"
+                f"file = '{self.path}': Parquet needs pyarrow: pip install 'streamforest[parquet]'"
             ) from None
-        self._parquet = parquet.ParquetFile
-        super().__init__(path, events)
+        return parquet.ParquetFile(self.path)
 
     def _count(self) -> int:
-        file = self._parquet(self.path)
+        file = self._open()
         _check_columns(self.path, file.schema_arrow.names, self._label, self._id)
         return int(file.metadata.num_rows)
 
     def _read(self, start: int) -> Iterator[RecordedRow]:
         number = 0
-        for batch in self._parquet(self.path).iter_batches(batch_size=4_096):
+        for batch in self._open().iter_batches(batch_size=4_096):
             if number + len(batch) > start:
                 for i, row in enumerate(batch.to_pylist()):
                     if number + i >= start:

@@ -17,7 +17,7 @@ from kafka import KafkaProducer
 from streamforest.cli import root
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import Topics, ensure_topics
-from streamforest.testing import Consumer
+from streamforest.testing.forked import ForkedConsumer
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 EXAMPLE = runpy.run_path(str(PIPELINES / "avro_orders.py"))
@@ -109,7 +109,7 @@ def test_the_example_survives_kills_to_the_last_bit(kafka_broker: Broker, tmp_pa
             *("--set", "run.snapshot_every=700", "--drain"),
         ]
         for failpoint, passes in kills:
-            with Consumer(
+            with ForkedConsumer(
                 PIPELINES / "avro.toml",
                 *settings,
                 failpoint=failpoint,
@@ -117,7 +117,7 @@ def test_the_example_survives_kills_to_the_last_bit(kafka_broker: Broker, tmp_pa
                 folder=folder,
             ) as consumer:
                 assert consumer.wait_or_tell(200) == -9, consumer.log()[-2000:]
-        with Consumer(PIPELINES / "avro.toml", *settings, folder=folder) as consumer:
+        with ForkedConsumer(PIPELINES / "avro.toml", *settings, folder=folder) as consumer:
             assert consumer.wait_or_tell(200) == 0, consumer.log()[-2000:]
         output = read_output(kafka_broker.servers, name)
         ((_, standing),) = committed(kafka_broker.servers, name, topic).values()
@@ -167,7 +167,7 @@ class Case:
         feed(self.servers, f"{self.name}.events", values)
 
     def run(self, *arguments: str, failpoint: str | None = None) -> tuple[int, str]:
-        with Consumer(
+        with ForkedConsumer(
             self.path, "--drain", *arguments, failpoint=failpoint, folder=self.folder
         ) as consumer:
             return consumer.wait_or_tell(120), consumer.log()

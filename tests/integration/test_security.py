@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 from integration.feed import events, send
 from integration.oracle import judge, read_all
+from kafka.errors import KafkaConnectionError
 
 from streamforest import ConsistentForestClassifier
 from streamforest.cli import root
@@ -28,10 +29,16 @@ from streamforest.observe.metrics import PipelineMetrics
 from streamforest.observe.server import MetricsServer
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.opening import opened
+from streamforest.stream.decoders import by_value
+from streamforest.stream.events import decoder
+from streamforest.stream.kafka import KafkaLog, KafkaSettings
 from streamforest.stream.kafka_permissions import Need
 from streamforest.stream.kafka_topics import Topics, ensure_topics
-from streamforest.testing import Consumer, SecureBroker
+from streamforest.stream.secrets import SecretPlace
+from streamforest.stream.security import Security
+from streamforest.testing import SecureBroker
 from streamforest.testing.certificates import Authority
+from streamforest.testing.forked import ForkedConsumer
 
 PIPELINE = """
 [pipeline]
@@ -241,6 +248,27 @@ def test_a_port_that_is_not_kafka_is_named(case: Case, monkeypatch: pytest.Monke
     assert time.monotonic() - begun < 20
 
 
+def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password that was changed meanwhile looks like a broken connection to the client."""
+    password = SecretPlace("kafka.password_file", file=case.broker.password_file("bob"))
+    security = Security("sasl-tls", case.broker.authority.file, user="alice", password=password)
+    settings = KafkaSettings(
+        case.broker.at("sasl_tls"), Topics.of(case.name), case.name, security=security
+    )
+    waiting = KafkaLog(settings, by_value(decoder()))
+    monkeypatch.setattr("streamforest.stream.kafka.time.sleep", lambda seconds: None)
+    told: list[str] = []
+    monkeypatch.setattr(
+        "streamforest.stream.kafka.log.warning", lambda text, *args: told.append(text % args)
+    )
+    for _ in range(6):
+        waiting._wait_out("poll", KafkaConnectionError("socket disconnected"))
+    assert sum("poll failed" in line for line in told) == 6
+    assert sum("refuses the login of user 'alice'" in line for line in told) == 1
+
+
 # ---- permissions
 
 
@@ -281,7 +309,7 @@ def test_a_permission_taken_away_while_it_runs_ends_it_by_name(case: Case) -> No
     needs = documented(case.name)
     case.broker.grant("alice", *needs)
     for need in (needs[1], needs[5]):  # writing predictions; the group
-        with Consumer(case.path, folder=case.folder.parent) as consumer:
+        with ForkedConsumer(case.path, folder=case.folder.parent) as consumer:
             consumer.until_ready(timeout=200)
             case.broker.revoke("alice", need)
             case.send(200)
@@ -303,7 +331,7 @@ def test_a_run_with_the_documented_permissions_is_exact(case: Case, mechanism: s
     killed = mechanism == "SCRAM-SHA-512"
     if killed:
         arguments = {"failpoint": "before-commit", "passes": 4, "folder": case.folder.parent}
-        with Consumer(case.path, "--drain", **arguments) as consumer:  # type: ignore[arg-type]
+        with ForkedConsumer(case.path, "--drain", **arguments) as consumer:  # type: ignore[arg-type]
             assert consumer.wait_or_tell(200) == -9, consumer.log()
     done = case.run()
     assert done.exit_code == 0, done.stderr
@@ -386,6 +414,20 @@ def test_the_other_commands_log_in_too(case: Case, monkeypatch: pytest.MonkeyPat
     assert done.exit_code == 0, done.stderr
     assert "sent back" in done.stdout
     broker.revoke("alice", writing, *needs)
+
+
+def test_the_bench_logs_in_too(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the environment says; refused here, since alice may make no topics."""
+    for key, value in (
+        ("SECURITY", "sasl-tls"),
+        ("USER", "alice"),
+        ("CA_FILE", str(case.broker.authority.file)),
+        ("PASSWORD_FILE", str(case.broker.password_file("alice"))),
+    ):
+        monkeypatch.setenv(f"STREAMFOREST_KAFKA__{key}", value)
+    arguments = ["bench", "pipeline", "--servers", case.broker.at("sasl_tls"), "--no-stall"]
+    done = CliRunner().invoke(root, arguments)
+    assert (done.exit_code, "not allowed to make topic 'bench-" in done.stderr) == (1, True)
 
 
 def test_snapshots_are_listed_with_what_the_broker_says(case: Case) -> None:

@@ -82,6 +82,21 @@ def test_nor_is_one_that_stands_where_something_else_belongs(
     assert WORD not in done.output
 
 
+@pytest.mark.parametrize(
+    "address", [f"alice:{WORD}@h:9092", f"sasl://alice:{WORD}@h:1", "kafka://h:1"]
+)
+def test_a_login_in_an_address_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    done = check(tmp_path, "", "--set", f"kafka.servers={address}")
+    (problem,) = problems(done)
+    assert problem.startswith("kafka.servers: expected host:port")
+    assert WORD not in done.output
+    with pytest.raises(ConfigError) as caught:
+        connection_from({}, [], address, "here:1")
+    assert WORD not in str(caught.value)
+    done = CliRunner().invoke(root, ["replay", "digits", "--servers", address])
+    assert (done.exit_code, WORD in done.output) == (2, False)
+
+
 def test_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
     text = (
         'security = "sasl-plaintext"\nca_file = "ca.pem"\nsasl_mechanism = "GSSAPI"\n'

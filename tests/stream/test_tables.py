@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from streamforest.errors import ConfigError
+from streamforest.errors import ConfigError, EventError
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.opening import opened
-from streamforest.stream.events import Bounds
+from streamforest.stream.events import Bounds, decoder
 from streamforest.stream.recorded import ClassSchedule
 from streamforest.stream.scheduled import ScheduledFile
 from streamforest.stream.tables import open_file
@@ -85,3 +85,37 @@ def test_a_file_has_a_class_schedule_too(tmp_path: Path) -> None:
     assert source.describe()["schedule.order"] == ["r", "p"]
     with pytest.raises(ConfigError, match="labels the file does not have"):
         ScheduledFile(open_file(path, None, "y", None), ClassSchedule(["z"]))
+
+
+def test_rows_that_no_event_can_hold_are_left_to_the_codec_to_refuse(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_bytes(
+        b"a,b,y\n1,red,x\n2," + b"r" * 300 + b",x\n3,caf\xe9,x\n4,blue," + b"l" * 300 + b"\n5\n"
+    )
+    decode = decoder()
+    said = []
+    for row in open_file(path, None, "y", None).rows(0):
+        if row.event is None:
+            with pytest.raises(EventError) as caught:
+                decode(row.value)
+            said.append(caught.value.reason)
+        else:
+            said.append(row.event.x)
+    assert said == [{"a": 1.0, "b": "red"}, "too_long", "undecodable", "too_long", {"a": 5.0}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a,\xff,y\n1,2,3\n", "the column '.udcff' is not named in UTF-8"),
+        (b"a,y\n" + b"z" * 200_000 + b",x\n", "line 2 is no row of a table: field larger"),
+        (b"a\x1b[31m,b\n1,2\n", r"has no such column; it has a.x1b\[31m, b"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_at_once(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "e.csv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        open_file(path, None, "y", None)
