@@ -319,6 +319,26 @@ def test_header_names_that_are_no_text_stop_nothing(case: Case) -> None:
     assert dict(records[1].headers) == {"\\xff\\xfe\x1b[31m": b"1", "traceparent": b"2"}
 
 
+def test_each_limit_has_its_own_dead_letters(case: Case) -> None:
+    with case.path.open("a") as file:
+        file.write("[events]\nmax_bytes = 2000\nmax_text = 20\nmax_depth = 4\n")
+    messages: list[tuple[bytes, bytes]] = [
+        (b'{"x": {"a": 1}, "y": "b", "more": [[[1]]]}', b""),
+        (b'{"x": {"a": 1}, "y": "b", "more": [[[[1]]]]}', b"too_deep"),
+        (b'{"x": {"a": 1}, "y": "%s"}' % (b"l" * 21), b"too_long"),
+        (b'{"x": {"%s": 1}, "y": "b"}' % (b"n" * 21), b"too_long"),
+        (b'{"x": {"a": 1}, "y": "b", "id": "%s"}' % (b"i" * 21), b"too_long"),
+        (b'{"x": {"a": 1}, "y": "b", "pad": "%s"}' % (b"p" * 2000), b"too_large"),
+    ]
+    case.send(*({"value": value} for value, _ in messages))
+    with case.open() as run:
+        run.consume()
+    dead = read_output(case.servers, case.name).dead
+    for offset, (value, reason) in enumerate(messages):
+        letter = dead.get((0, offset), {"__streamforest.errors.reason": b"", "value": value})
+        assert (letter["__streamforest.errors.reason"], letter["value"]) == (reason, value)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "snappy", "zstd"])
 def test_compressed_messages_are_read(case: Case, codec: str) -> None:
     producer = KafkaProducer(bootstrap_servers=case.servers, compression_type=codec, linger_ms=50)
