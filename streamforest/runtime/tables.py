@@ -219,9 +219,9 @@ def run_table(
 ) -> RunTable:
     """`[run]` with the defaults of a broker, or of a recorded file.
 
-    A file's commits and snapshots are counted in events alone, so that a run that was killed writes
-    the very bytes of one that was not. The same file sent `through` a broker is another run, with a
-    folder of its own.
+    A file's commits are counted in events alone, so that a run that was killed writes the very bytes
+    of one that was not; its snapshots too, where the one before is written by then. The same file
+    sent `through` a broker is another run, with a folder of its own.
     """
     folder = Path(values["folder"] or f"runs/{name}")
     every = values["snapshot_every"] or (None if on_kafka else 1_000)
