@@ -60,7 +60,7 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
 @click.argument("pipeline", type=click.Path(path_type=Path))
 @click.option("--reason", default=None, help="Only letters with this reason.")
 def replay_letters(pipeline: Path, reason: str | None) -> None:
-    """Send the dead letters of PIPELINE back to their topic, each once, in one transaction."""
+    """Send the dead letters of PIPELINE back to their topic, each once."""
     connection, config = _config(pipeline)
     sent, left = send_back(connection, config.topics, reason)
     click.echo(f"{sent} sent back, {left} left out")

@@ -15,7 +15,14 @@ from streamforest.runtime.journal import Entry, Standing, read_standing
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
 from streamforest.runtime.state import RunState
 from streamforest.stream.predictions import encode_pack
-from streamforest.stream.records import CommitInDoubt, Committed, Log, Outgoing, Transaction
+from streamforest.stream.records import (
+    CommitInDoubt,
+    Committed,
+    Log,
+    Outgoing,
+    Partition,
+    Transaction,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +62,8 @@ class Committer:
         self.named: Snapshot | None = None
         """The newest snapshot known to be durable, whoever wrote it."""
         self.in_doubt = 0
+        self.met: dict[Partition, int] = {}
+        """Partitions that no commit has named yet, met when the log was asked about one in doubt."""
 
     @property
     def next_number(self) -> int:
@@ -112,7 +121,8 @@ class Committer:
         last = -1 if told is None else told.commit
         if last != number and told != self.standing:
             raise Superseded(found)
-        self.log.seek(state.positions)
+        self.met = found.started
+        self.log.seek({**found.started, **state.positions})
         return told if last == number else None
 
     def _newest(self) -> Snapshot:

@@ -211,7 +211,7 @@ class Run:
         if self.settings.bad_events == "dead-letter":
             letter = dead_letter(record, partition, error, reason)
             self.pending.dead_letters.append(letter)
-            self.pending.size += len(letter.value or b"")
+            self.pending.size += letter.size
 
     def _advance_models(
         self, state: RunState, rows: Rows, publish: bool
@@ -278,8 +278,9 @@ class Run:
             )
             value = encode(prediction)
             headers = passed_on(record.headers) if record.headers else []
-            out.append(Outgoing(value, record.key, headers, lane))
-            size += len(value)
+            message = Outgoing(value, record.key, headers, lane)
+            out.append(message)
+            size += message.size if headers or message.key else len(value)
         self.pending.size += size
 
     # ---- commits and snapshots
@@ -293,6 +294,8 @@ class Run:
             self._take_up(error.found)
             return
         done, self.pending = self.pending, Pending(self.events)
+        self._meet(self.commits.met)
+        self.commits.met = {}
         self.clocks.committed()
         self.telemetry.committed(self, time.perf_counter() - begun, done.timestamps)
 
@@ -377,11 +380,15 @@ class Run:
             )
             self.commits.standing = standing
             self.pending = Pending(self.events)
-        for (topic, number), at in sorted(found.started.items()):
+        self._meet(found.started)
+        self.log.seek(self.state.positions)
+
+    def _meet(self, started: Mapping[Partition, int]) -> None:
+        """Take up partitions that were added; the next commit says so."""
+        for (topic, number), at in sorted(started.items()):
             if (topic, number) not in self.state.positions:
                 self.state.positions[topic, number] = at
                 self.pending.added.append((topic, number, at))
-        self.log.seek(self.state.positions)
 
     def _begin(self, found: Committed) -> None:
         """The first commit of all: positions and a snapshot of nothing.

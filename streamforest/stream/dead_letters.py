@@ -19,11 +19,13 @@ PARTITION = "__streams.errors.partition"
 OFFSET = "__streams.errors.offset"
 REASON = "__streamforest.errors.reason"
 TRUNCATED = "__streamforest.errors.truncated"
-"""Bytes of the original value, where it was too large to be carried along."""
+"""Bytes of the original value, where that or the key was too large to be carried along."""
 
 _OURS = frozenset((EXCEPTION, MESSAGE, TOPIC, PARTITION, OFFSET, REASON, TRUNCATED))
 MAX_VALUE = 900_000
 """Bytes of a value that go along whole; what is larger is cut and stays readable at its source."""
+MAX_KEY = 65_536
+"""Bytes of a key that go along, to a prediction too: an event with a longer one is a dead letter."""
 _KEPT = 65_536
 _MAX_MESSAGE = 500
 _MAX_HEADERS = 32_768
@@ -56,10 +58,14 @@ def dead_letter(record: Any, partition: Partition, error: Exception, reason: str
         (OFFSET, str(record.offset).encode()),
         (REASON, reason.encode()),
     ]
-    if value is not None and len(value) > MAX_VALUE:
-        headers.append((TRUNCATED, str(len(value)).encode()))
+    key = record.key
+    long_value, long_key = len(value or b"") > MAX_VALUE, len(key or b"") > MAX_KEY
+    if long_value or long_key:
+        headers.append((TRUNCATED, str(len(value or b"")).encode()))
+    if long_value:
         value = value[:_KEPT]
-    key = record.key if record.key is None or len(record.key) <= _KEPT else record.key[:_KEPT]
+    if long_key:
+        key = key[:_KEPT]
     headers += passed_on(record.headers)
     return Outgoing(value, key if value is not None or key is not None else b"", headers, 0)
 

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from streamforest.errors import EventError
-from streamforest.stream.dead_letters import REASONS
+from streamforest.stream.dead_letters import MAX_KEY, REASONS
 from streamforest.stream.events import (
     Bounds,
     Decoder,
@@ -70,8 +70,19 @@ class Function:
 
 
 def by_value(decode: Decoder) -> RecordDecoder:
-    """The codec, which looks at nothing but the value."""
-    return lambda record: decode(record.value)
+    """The codec, which looks at the value; a key has only to be short enough to travel along."""
+
+    def decode_record(record: Any) -> Event:
+        if record.key is not None:
+            _check_key(record.key)
+        return decode(record.value)
+
+    return decode_record
+
+
+def _check_key(key: bytes) -> None:
+    if len(key) > MAX_KEY:
+        raise EventError(f"no event: a key of {len(key):,} bytes, over {MAX_KEY:,}", "too_large")
 
 
 def by_function(function: Function, bounds: Bounds, topic: str) -> RecordDecoder:
@@ -85,6 +96,8 @@ def by_function(function: Function, bounds: Bounds, topic: str) -> RecordDecoder
     def decode(record: Any) -> Event:
         value = record.value
         check_size(value, bounds)
+        if record.key is not None:
+            _check_key(record.key)
         message = Message(
             value, record.key, tuple(record.headers or ()), getattr(record, "topic", topic)
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -22,6 +24,8 @@ from streamforest.stream.kafka_permissions import (
 )
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.security import Connection
+
+_AT_ONCE = 1_000  # letters sent back in one transaction
 
 
 def _consumer(where: str | Connection, **settings: Any) -> Any:
@@ -87,7 +91,7 @@ def send_back(
 ) -> tuple[int, int]:
     """Send dead letters back to the pipeline's events, each once; (sent, left out).
 
-    One transaction holds the messages and how far the dead letters were read, so that a second call
+    A transaction holds some messages and how far the dead letters were read, so that a second call
     goes on where the first ended, and a crash in between sends nothing twice. A letter whose value
     was too large to be carried is read where it came from, if it is still there. Where a letter says
     it came from is a header that anybody can write: one that names another topic, or a place that
@@ -106,31 +110,27 @@ def send_back(
         lanes = producer.partitions_for(topics.events)
         for number in sorted(consumer.partitions_for_topic(topics.dead_letters)):
             tp = TopicPartition(topics.dead_letters, number)
-            start = consumer.committed(tp, timeout_ms=20_000) or 0
-            batch = list(_records(consumer, tp, start))
-            if not batch:
-                continue
-            producer.begin_transaction()
-            futures = []
-            for record in batch:
-                letter = read_letter(record)
-                if letter is None or not _wanted(letter, topics, lanes, reason):
-                    left += 1
-                    continue
-                value = _whole(where, letter)
-                if value is None and letter.key is None:
-                    left += 1
-                    continue
-                futures.append(
-                    producer.send(letter.topic, value, letter.key, letter.headers, letter.partition)
-                )
-                sent += 1
-            producer.flush(timeout=60)
-            for future in futures:
-                future.get(timeout=1)
-            end = batch[-1].offset + 1
-            producer.send_offsets_to_transaction({tp: OffsetAndMetadata(end, "", -1)}, group)
-            producer.commit_transaction()
+            records = _records(consumer, tp, consumer.committed(tp, timeout_ms=20_000) or 0)
+            while batch := list(islice(records, _AT_ONCE)):
+                back = [
+                    whole
+                    for letter in map(read_letter, batch)
+                    if letter is not None and _wanted(letter, topics, lanes, reason)
+                    if (whole := _whole(where, letter)) is not None
+                ]
+                producer.begin_transaction()
+                futures = [
+                    producer.send(to.topic, to.value, to.key, to.headers, to.partition)
+                    for to in back
+                ]
+                producer.flush(timeout=60)
+                for future in futures:
+                    future.get(timeout=1)
+                end = OffsetAndMetadata(batch[-1].offset + 1, "", -1)
+                producer.send_offsets_to_transaction({tp: end}, group)
+                producer.commit_transaction()
+                sent += len(back)
+                left += len(batch) - len(back)
     except AuthorizationError as error:
         with closing(admin(where)) as client:
             raise explain(client, Connection.to(where), needs, error) from error
@@ -151,10 +151,12 @@ def _wanted(letter: Letter, topics: Topics, lanes: Iterable[int], reason: str | 
     )
 
 
-def _whole(where: str | Connection, letter: Letter) -> bytes | None:
-    """The original value, from its source where the letter carries only its beginning."""
+def _whole(where: str | Connection, letter: Letter) -> Letter | None:
+    """The letter with its original key and value, read at the source where it carries only the
+    beginning of them; None where they are gone, or it has neither.
+    """
     if letter.truncated is None:
-        return letter.value
+        return None if letter.value is None and letter.key is None else letter
     consumer = _consumer(where, max_partition_fetch_bytes=64 << 20)
     tp = TopicPartition(letter.topic, letter.partition)
     try:
@@ -162,7 +164,7 @@ def _whole(where: str | Connection, letter: Letter) -> bytes | None:
         consumer.seek(tp, letter.offset)
         for records in consumer.poll(timeout_ms=10_000, max_records=1).values():
             if records[0].offset == letter.offset:
-                return bytes(records[0].value)
+                return replace(letter, key=records[0].key, value=records[0].value)
     finally:
         consumer.close(autocommit=False)
     return None

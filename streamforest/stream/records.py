@@ -51,6 +51,12 @@ class Outgoing(NamedTuple):
     headers: Headers = []  # noqa: RUF012 - never changed
     lane: int = 0
 
+    @property
+    def size(self) -> int:
+        """Its bytes, more or less."""
+        carried = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.value or b"") + len(self.key or b"") + carried
+
 
 @dataclass
 class Transaction:

@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from streamforest.runtime.opening import opened
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import admin
 from streamforest.stream.recorded import RecordedSource
+from streamforest.stream.records import CommitInDoubt
 from streamforest.stream.replay import ReplayOptions, replay
 
 PIPELINE = """
@@ -158,6 +159,58 @@ def test_partitions_may_grow_while_it_runs(case: Case) -> None:
         ConsistentForestClassifier(n_trees=3, seed=0),
         case.folder,
     )
+
+
+def test_partitions_may_grow_while_a_commit_is_in_doubt(case: Case) -> None:
+    """What is found when the log is asked belongs to the run from then on, new partitions too."""
+    case.drain()
+    send(case.servers, case.events, events(200), 2)
+    with opened(load_pipeline(case.path, {}, ()), create_topics=True) as run:
+        log: Any = run.log
+        usual = log.commit
+
+        def doubtful(transaction: Any) -> None:
+            if run.events < 200:
+                usual(transaction)
+                return
+            log.commit = usual
+            client = admin(case.servers)
+            client.create_partitions({case.events: 3})
+            client.close()
+            send(case.servers, case.events, events(60, seed=9), 3)
+            log.note_loss()  # as after being fenced
+            log._consumer._coordinator.request_rejoin()
+            raise CommitInDoubt("nobody knows")
+
+        log.commit = doubtful
+        assert run.consume(max_events=260) == "limit"
+        assert log.commit == usual
+        assert run.commits.in_doubt == 1
+        assert len(run.state.positions) == 3
+    judge(
+        case.servers,
+        case.name,
+        case.events,
+        ConsistentForestClassifier(n_trees=3, seed=0),
+        case.folder,
+    )
+
+
+def test_a_key_too_long_to_travel_is_a_dead_letter(case: Case) -> None:
+    """A prediction carries the key of its event, and is larger: it would not fit the topic."""
+    case.drain()
+    with closing(KafkaProducer(bootstrap_servers=case.servers)) as producer:
+        for key in (b"k" * 1_000_000, b"k" * 65_536):
+            producer.send(case.events, b'{"x": [1.0], "y": "a"}', key=key, partition=0)
+    case.drain()
+    output = read_output(case.servers, case.name)
+    assert [one["offset"] for one in output.predictions.values()] == [1]
+    (letter,) = output.dead.values()
+    assert letter["__streamforest.errors.reason"] == b"too_large"
+    sent = CliRunner().invoke(root, ["dlq", "replay", str(case.path)])
+    assert sent.output == "1 sent back, 0 left out\n"
+    keys = [len(record.key) for record in read_all(case.servers, case.events)[0]]
+    assert keys == [1_000_000, 65_536, 1_000_000]
 
 
 def test_dead_letters_are_listed_and_sent_back_once(case: Case) -> None:
