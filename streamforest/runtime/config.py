@@ -170,7 +170,7 @@ def _models(check: Checker, beside: Path) -> tuple[list[ModelTable], dict[str, M
     described: list[ModelTable] = []
     models: dict[str, Model] = {}
     shadows = check.settings.tables.get("shadow", [])
-    if not isinstance(shadows, list):
+    if not isinstance(shadows, list) or not all(isinstance(raw, dict) for raw in shadows):
         check.problem("shadow", "…", "expected tables of the form [[shadow]]")
         shadows = []
     named = [("model", MAIN, dict(check.table("model")))]

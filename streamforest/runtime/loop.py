@@ -41,7 +41,7 @@ from streamforest.runtime.state import RunState
 from streamforest.runtime.telemetry import Silent, Telemetry
 from streamforest.stream.dead_letters import dead_letter, passed_on
 from streamforest.stream.failpoints import during, failpoint
-from streamforest.stream.predictions import Prediction, encode
+from streamforest.stream.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.stream.records import (
     Committed,
     Log,
@@ -277,6 +277,9 @@ class Run:
                 commit,
             )
             value = encode(prediction)
+            if len(value) > MAX_PREDICTION:
+                prediction.top = likely[:1]
+                value = encode(prediction)
             headers = passed_on(record.headers) if record.headers else []
             message = Outgoing(value, record.key, headers, lane)
             out.append(message)

@@ -101,8 +101,12 @@ def choice(*values: str, default: Any) -> Option:
 
 
 def text(expected: str, default: Any = None) -> Option:
-    """Any text but an empty one."""
-    return Option(lambda value: isinstance(value, str) and value.strip() != "", expected, default)
+    """Any text but an empty one, or one that no file or host can be called by."""
+    return Option(
+        lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
+        expected,
+        default,
+    )
 
 
 def _is_name(value: Any) -> bool:
@@ -121,7 +125,10 @@ SOURCE = {
 }
 SCHEDULE = {
     "order": Option(
-        lambda value: isinstance(value, str | list),
+        lambda value: (
+            isinstance(value, str)
+            or (isinstance(value, list) and all(isinstance(v, str | int | float) for v in value))
+        ),
         "'recorded', 'random' or a list of labels",
         default=ClassSchedule.order,
     ),
@@ -173,7 +180,7 @@ EVENTS = {
     "format": choice("json", "msgpack", default="json"),
     "decoder": text("module:function", None),
     "max_bytes": whole(64, 1 << 30, default=BOUNDS.max_bytes),
-    "max_text": whole(1, 65_536, default=BOUNDS.max_text),
+    "max_text": whole(1, 16_384, default=BOUNDS.max_text),
     "max_depth": whole(2, 100, default=BOUNDS.max_depth),
 }
 LIMITS = {

@@ -77,7 +77,7 @@ def passed_on(headers: Any) -> Headers:
     for name, value in headers or ():
         if not isinstance(value, bytes) or name in _OURS:
             continue
-        size += len(name) + len(value)
+        size += len(name.encode()) + len(value)
         if size > _MAX_HEADERS:
             break
         kept.append((name, value))

@@ -163,6 +163,7 @@ class KafkaLog:
         self._owned = False
         self._stop_seen = 0.0
         self._failing: str | None = None
+        self._failed_at = 0.0
         producer: dict[str, Any] = {
             **settings.client(),
             "acks": "all",
@@ -330,7 +331,7 @@ class KafkaLog:
         self._watch.look()
         if not self._attached:
             raise Reassigned("the partitions were given out anew")
-        if polled:
+        if polled or answered_ago(self._consumer) < time.monotonic() - self._failed_at:
             self._recovered()
         self._look_for_stalls(polled)
         return [
@@ -376,7 +377,11 @@ class KafkaLog:
         return found
 
     def idle(self) -> None:
-        """Keep the membership alive without reading on."""
+        """Keep the membership alive without reading on; Stopped when asked to stop, since nothing
+        is pending that would be lost.
+        """
+        if self._stopping():
+            raise Stopped("asked to stop while recovering")
         if not self._attached:
             return
         with self._while_ours():
@@ -518,6 +523,7 @@ class KafkaLog:
         self._heed_stop()
         self._tell_trouble()
         self._failing = f"{what}: {type(error).__name__}: {error}"
+        self._failed_at = time.monotonic()
         pause = _BACK_OFF[min(self._failures, len(_BACK_OFF) - 1)]
         self._failures += 1
         log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)

@@ -7,13 +7,17 @@ from typing import Any
 
 import msgspec
 
+MAX_PREDICTION = 800_000
+"""Bytes; a topic takes about a million by default, and key and headers travel along."""
+
 
 class Prediction(msgspec.Struct, omit_defaults=True, gc=False):
     """One prediction.
 
     `label` is None while the model knew no class, `truth` where the event had no label; `new` says
     that the true label was one the model had never learned. `event` counts all events the pipeline
-    has read, `learned` those the model had learned from before this one. `commit` is the commit that
+    has read, `learned` those the model had learned from before this one. `top` holds only the first
+    where long labels would make a message too large for its topic. `commit` is the commit that
     made it true; a file has none, since it depends on when a run was stopped.
 
     >>> msgspec.json.encode(Prediction(7, "cat", 0.75, "dog", [("cat", 0.75)], "pets", 0, 7, 6))

@@ -38,7 +38,7 @@ def check_forest(broker: Broker, name: str, folder: Path, plan: Plan) -> None:
         {"other": OnlineForestClassifier(n_trees=2, seed=0)},
     )
     print(f"\n{tally}\n{verdict}")
-    assert verdict.events == plan.events
+    assert verdict.events == tally.sent >= plan.events
     assert verdict.dead > plan.events // 100
     assert {"undecodable", "invalid", "version", "label", "feature"} <= set(verdict.reasons)
 
@@ -49,7 +49,7 @@ def check_river(broker: Broker, name: str, folder: Path, plan: Plan) -> None:
     model = preprocessing.StandardScaler() | ConsistentForestClassifier(n_trees=3, seed=5)
     verdict = judge(broker.servers, name, f"{name}.events", model, folder / "run")
     print(f"\n{tally}\n{verdict}")
-    assert verdict.events == plan.events
+    assert verdict.events == tally.sent >= plan.events
 
 
 @pytest.mark.timeout(900)

@@ -100,6 +100,16 @@ def test_a_value_where_a_table_belongs(tmp_path: Path) -> None:
     ]
 
 
+def test_values_of_a_strange_shape(tmp_path: Path) -> None:
+    assert problems(tmp_path, "shadow = [1, 2]\n" + GOOD) == [
+        "shadow = '…': expected tables of the form [[shadow]]"
+    ]
+    (order,) = problems(tmp_path, GOOD, "source.schedule.order=[1, [2]]")
+    assert order.startswith("source.schedule.order = [1, [2]] (from --set): expected 'recorded'")
+    (folder,) = problems(tmp_path, GOOD, 'run.folder="a\\u0000b"')
+    assert folder.endswith("expected a path")
+
+
 def test_unknown_kind_and_far_off_parameter_list_what_is_valid(tmp_path: Path) -> None:
     (kind,) = problems(tmp_path, GOOD, "model.kind=perceptron")
     assert kind.endswith("no such model; valid are consistent, online, stream")

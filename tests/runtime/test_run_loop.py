@@ -8,10 +8,12 @@ import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from streamforest.errors import ConfigError, RecoveryError, StreamForestError
+from streamforest.runtime import loop
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened as open_run
@@ -206,6 +208,18 @@ def test_a_damaged_snapshot_gives_way_to_an_older_one(small: Path, tmp_path: Pat
         assert run.events == 0
         run.consume()
     assert contents(folder) == before
+
+
+def test_a_prediction_too_large_for_a_topic_names_the_likeliest_class_only(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = whole(small, tmp_path / "usual")["predictions.jsonl"].splitlines()
+    monkeypatch.setattr(loop, "MAX_PREDICTION", len(usual[500]) - 1)
+    cut = whole(small, tmp_path / "cut")["predictions.jsonl"].splitlines()
+    assert len(json.loads(usual[500])["top"]) > 1
+    for before, after in zip(map(json.loads, usual), map(json.loads, cut), strict=True):
+        too_large = len(msgspec.json.encode(before)) >= len(usual[500])
+        assert after == {**before, "top": before["top"][:1]} if too_large else before
 
 
 def test_lost_predictions_are_named(small: Path, tmp_path: Path) -> None:
