@@ -13,6 +13,7 @@ from streamforest._version import __version__
 
 if TYPE_CHECKING:
     from streamforest.forests.consistent import ConsistentForestClassifier
+    from streamforest.forests.ncm import NCMForestClassifier
     from streamforest.forests.online import OnlineForestClassifier
     from streamforest.forests.snapshot import load, save
     from streamforest.forests.stream import StreamForestClassifier
@@ -23,6 +24,7 @@ _HOME = {
     "LEARN": "streamforest.kernels.tree",
     "PREDICT": "streamforest.kernels.tree",
     "ConsistentForestClassifier": "streamforest.forests.consistent",
+    "NCMForestClassifier": "streamforest.forests.ncm",
     "OnlineForestClassifier": "streamforest.forests.online",
     "StreamForestClassifier": "streamforest.forests.stream",
     "load": "streamforest.forests.snapshot",
@@ -34,6 +36,7 @@ __all__ = [
     "LEARN",
     "PREDICT",
     "ConsistentForestClassifier",
+    "NCMForestClassifier",
     "OnlineForestClassifier",
     "StreamForestClassifier",
     "__version__",

@@ -208,11 +208,15 @@ class Forest(Engine, base.MiniBatchClassifier):
             votes = self._new_votes(n)
             self._call(t, t + 1, self._want, rows, y, ops, known, False, votes)
             if votes.size:
-                scores = self._mix(votes)
+                scores = self._alone(votes)
                 out[t] = np.where(scores.any(axis=1), scores.argmax(axis=1), -1)
             else:
                 out[t] = -1
         return out
+
+    def _alone(self, votes: NDArray[np.int64]) -> NDArray[Any]:
+        """What a tree says by itself, of the votes that it alone gave."""
+        return self._mix(votes)
 
     def warm_up(self) -> None:
         """Compile, or load, all that this forest will ever call, so that no event has to wait."""

@@ -21,7 +21,8 @@ from streamforest.forests.labels import LabelTable
 from streamforest.kernels.tree import LEARN
 
 EPOCH = 64
-_CHUNK = 8192  # rows of a batch that are moved at a time: bounds the votes held
+_CHUNK = 8192  # rows of a batch that are moved at a time, at most
+_MOST_VOTES = 1 << 22  # numbers that hold their votes: fewer rows where there are many classes
 _WORTH_THREADS = 64  # tree-rows below which handing work to threads costs more than it saves
 NO_ANSWER = np.zeros((0, 0))
 WANTS = 8  # kinds of arrays a kernel may ask to enlarge, at most
@@ -181,9 +182,10 @@ class Engine(abc.ABC):
         learns = (op & LEARN) != 0
         clock = self._n_learned + np.cumsum(learns)  # after each row
         start = 0
+        at_once = max(EPOCH, min(_CHUNK, _MOST_VOTES // max(1, self._new_votes(1).size)))
         try:
             while start < len(X):
-                stop = min(len(X), start + _CHUNK)
+                stop = min(len(X), start + at_once)
                 boundary = 0
                 if self._cuts_epochs:
                     boundary = next_boundary(self._n_learned)

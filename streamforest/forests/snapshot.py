@@ -34,6 +34,7 @@ from streamforest.errors import SnapshotError
 from streamforest.forests import state, transformers
 from streamforest.forests.base import Forest
 from streamforest.forests.consistent import ConsistentForestClassifier
+from streamforest.forests.ncm import NCMForestClassifier
 from streamforest.forests.online import OnlineForestClassifier
 from streamforest.forests.stream import StreamForestClassifier
 
@@ -42,7 +43,12 @@ _KEY = "streamforest"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _KINDS: dict[str, type[Forest]] = {
     kind.__name__: kind
-    for kind in (ConsistentForestClassifier, OnlineForestClassifier, StreamForestClassifier)
+    for kind in (
+        ConsistentForestClassifier,
+        NCMForestClassifier,
+        OnlineForestClassifier,
+        StreamForestClassifier,
+    )
 }
 _DTYPES = {
     "F64": np.float64,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamforest.forests.base import Forest
 
 Arrays = dict[str, NDArray[Any]]
-RUNTIME_SETTINGS = ("n_jobs",)  # not part of the model
+RUNTIME_SETTINGS = ("n_jobs", "background")  # not part of the model
 LARGEST = 1 << 53  # counts beyond this do not come from a stream
 
 

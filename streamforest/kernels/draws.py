@@ -33,6 +33,11 @@ DISCARD = 5  # which tree is looked at, and whether it goes, by event
 RING_STREAM = 6  # stream forest: which stream a row belongs to, by generation of the tree
 RING_SPLIT = 7  # stream forest: features and thresholds of a split test, by generation
 RING_CHALLENGE = 8  # stream forest: whether a challenger is grown, and from how many rows, by event
+NCM_SPLIT = 16  # NCM forest: classes, sides and planes of a split test, by test
+NCM_BAG = 17  # NCM forest: how often a tree has a row, by bag and row
+NCM_NODES = 18  # NCM forest: nodes drawn in a round, by round
+NCM_MEMORY = 19  # NCM forest: which row leaves the memory, by row
+NCM_METRIC = 20  # NCM forest: metric of a tree that is grown anew, by event
 
 
 @kernel
@@ -53,6 +58,12 @@ def key(seed: np.uint64, purpose: int, index: int) -> np.uint64:
 def uniform(start: np.uint64, k: int) -> float:
     """The k-th number of a sequence, in [0, 1)."""
     return float(mix(start + np.uint64(k + 1) * GOLDEN) >> _S11) * _UNIT
+
+
+@kernel
+def below(start: np.uint64, k: int, n: int) -> int:
+    """The k-th number of a sequence as a whole number in 0 … n - 1."""
+    return int(uniform(start, k) * n)
 
 
 @kernel

@@ -28,13 +28,14 @@ KINDS = {
     "consistent": "ConsistentForestClassifier",
     "online": "OnlineForestClassifier",
     "stream": "StreamForestClassifier",
+    "ncm": "NCMForestClassifier",
 }
 """Name in `[model] kind` -> name of the class in `streamforest`."""
 
 SCALED_LARGEST = 1e100
 """Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
 
-RUN_TIME = ("n_jobs",)
+RUN_TIME = ("n_jobs", "background")
 """Parameters that change how fast a model runs, never what it says: free to change any time."""
 
 

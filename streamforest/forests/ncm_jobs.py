@@ -1,0 +1,294 @@
+"""Work on one tree that takes long: growing it anew, or a round of one of the papers' strategies.
+
+A job reads the memory as it stood when it was begun: slots that fall free meanwhile are not written to
+before it is done. So it may run in any thread, at once or later, and gives the same tree.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests import ncm_arrays
+from streamforest.kernels import ncm_advance, ncm_nodes, ncm_rust
+from streamforest.kernels.entropy import XLOGX
+from streamforest.kernels.ncm import FULL_PLAIN, Memory, Record, Tree
+from streamforest.kernels.ncm_grow import FITS, HIST, Ground, grow
+from streamforest.kernels.ncm_memory import ground_of, sort_by_number
+from streamforest.kernels.ncm_metric import metric_of
+
+MODES = {
+    "quality": ncm_nodes.QUALITY,
+    "size": ncm_nodes.SIZE,
+    "uniform": ncm_nodes.UNIFORM,
+}
+
+
+@dataclass
+class Scene:
+    """What all jobs of one moment see: the memory, and what the forest knows of it."""
+
+    born: int  # rows learned
+    memory: Memory
+    slots: NDArray[np.int32]  # of the rows in memory, in the order of their numbers
+    columns: int  # in use
+    fill: NDArray[np.float32]
+    classes: int
+    params: NDArray[np.void]
+    lens: NDArray[np.float32]
+    scale: NDArray[np.float32] | None  # a metric that was fixed once and for all
+    pi: float
+    mode: int
+    new: NDArray[np.int32]  # classes that came since the last round
+
+    @classmethod
+    def past(cls, born: int, columns: int, params: NDArray[np.void]) -> Scene:
+        """What is left of a scene whose job is done."""
+        empty = np.zeros((0, 0), np.float32)
+        return cls(
+            born=born,
+            memory=Memory(empty, np.zeros(0, np.int32), np.zeros(0, np.int64)),
+            slots=np.zeros(0, np.int32),
+            columns=columns,
+            fill=empty[0:0, 0:0].ravel(),
+            classes=0,
+            params=params,
+            lens=empty[None],
+            scale=None,
+            pi=0.0,
+            mode=0,
+            new=np.zeros(0, np.int32),
+        )
+
+    @property
+    def p(self) -> Record:
+        """The kernels' parameters."""
+        return self.params[0]
+
+    @property
+    def n_centroids(self) -> int:
+        """Centroids of a node."""
+        return ncm_advance.centroids_for(self.classes, self.p)
+
+    def metric(self, kind: int, ground: Ground) -> NDArray[np.float32]:
+        """The metric of a kind by these rows."""
+        if self.scale is not None:
+            out = np.zeros((1, ground.z.shape[1]), np.float32)
+            out[:, : self.scale.shape[1]] = self.scale
+            out[:, self.scale.shape[1] : self.columns] = 1.0
+            return out
+        if kind >= FULL_PLAIN:
+            lens: NDArray[np.float32] = self.lens[kind - FULL_PLAIN].copy()
+            return lens
+        return metric_of(kind, ground.z, ground.label, self.classes, self.columns)
+
+    def ground(self, tree: Tree, slots: NDArray[np.int32]) -> Ground:
+        """Rows to grow a part of a tree from."""
+        info = tree.info[0]
+        return ground_of(
+            self.memory,
+            slots,
+            self.fill,
+            tree.cen.shape[1],
+            info["seed"],
+            int(info["bag"]),
+            int(self.p["bagged"]),
+        )
+
+
+@dataclass
+class Job:
+    """A tree to be put in place of tree `t` after `swap_at` rows."""
+
+    t: int
+    kind: str
+    """`fresh`, `refill`, `prune` or the name of a strategy."""
+    scene: Scene
+    swap_at: int
+    before: Tree | None
+    """The tree it is made from; of one grown anew only the seed and the clock count. None: done."""
+    metric: int
+    future: Future[Tree] | None = None
+    result: Tree | None = None
+    process: int = field(default_factory=os.getpid)
+
+    def work(self) -> Tree:
+        """Make the tree: the same one in any thread at any time."""
+        assert self.before is not None
+        if self.kind == "fresh":
+            return grown(self.scene, rooted(self.scene, self.before, self.metric))
+        tree = ncm_arrays.copied(self.before)
+        tree.info["rounds"] += 1
+        return _ROUNDS[self.kind](self.scene, tree)
+
+    def tree(self) -> Tree:
+        """The finished tree; waits if it must. A forked child has no thread to wait for."""
+        if self.result is None:
+            waits = self.future is not None and (self.process == os.getpid() or self.future.done())
+            self.result = self.future.result() if waits and self.future else self.work()
+            self.future = None
+        return self.result
+
+
+def rooted(scene: Scene, before: Tree, kind: int) -> Tree:
+    """A tree that is nothing but a root, to be grown in place of `before`, with a bag of its own."""
+    width = scene.memory.rows.shape[1]
+    old = before.info[0]
+    rounds = int(old["rounds"]) + 1
+    tree = ncm_arrays.new_tree(
+        int(old["seed"]),
+        nodes=max(64, int(old["n_nodes"] * 1.3)),
+        hist=max(256, int(old["hist_top"])),
+        rows=max(64, int(old["n_rows"] * 1.3)),
+        width=width,
+        slots=len(scene.memory.label),
+        metric=np.ones((1, width), np.float32),
+    )
+    info = tree.info
+    info["rounds"] = info["bag"] = info["grown_bag"] = rounds
+    info["draws"] = rounds << 32  # draws of its own, whatever the tree before it has used
+    info["born"] = scene.born
+    info["metric"] = kind
+    return tree
+
+
+def grown(scene: Scene, tree: Tree) -> Tree:
+    """The root grown to a tree."""
+    ground = scene.ground(tree, scene.slots)
+    tree = tree._replace(metric=scene.metric(int(tree.info["metric"][0]), ground))
+    while True:
+        short = grow(tree, 0, True, ground, scene.p, scene.n_centroids, scene.classes, XLOGX)
+        if short == FITS:
+            return ncm_arrays.trimmed(tree)
+        tree = ncm_arrays.enlarged(tree, short, len(scene.slots))
+
+
+def _igt(scene: Scene, tree: Tree) -> Tree:
+    """Incrementally grow tree (Ristin 2016, 4.2): leaves that can now be split are."""
+    begin = 0
+    while True:
+        short, begin = ncm_advance.grow_leaves(
+            tree, begin, scene.memory, scene.fill, scene.classes, scene.p, XLOGX
+        )
+        if short == FITS:
+            return tree
+        tree = ncm_arrays.enlarged(tree, short, len(scene.slots))
+
+
+def _draw(scene: Scene, tree: Tree) -> tuple[ncm_nodes.Survey, NDArray[np.int32]]:
+    seen = ncm_nodes.survey(tree, scene.slots)
+    drawn = ncm_nodes.draw_nodes(
+        tree,
+        scene.memory,
+        seen,
+        scene.pi,
+        scene.mode,
+        int(scene.p["bagged"]),
+        scene.classes,
+        XLOGX,
+    )
+    return seen, drawn
+
+
+def _rows_below(scene: Scene, seen: ncm_nodes.Survey, q: int) -> NDArray[np.int32]:
+    slots = seen.row[seen.start[q] : seen.start[seen.end[q]]].copy()
+    sort_by_number(slots, scene.memory.number)
+    return slots
+
+
+def _rtst(scene: Scene, tree: Tree) -> Tree:
+    """Retrain subtree (Ristin 2016, 4.3): drawn nodes become leaves again and are grown anew."""
+    seen, drawn = _draw(scene, tree)
+    if len(drawn) == 0:
+        return _igt(scene, tree)
+    done = 0  # places up to here lie below a node that was grown anew
+    for q in sorted(seen.place[drawn].tolist()):
+        if q < done:
+            continue
+        done = int(seen.end[q])
+        i = int(seen.node[q])
+        ground = scene.ground(tree, _rows_below(scene, seen, q))
+        here = tree.node[i : i + 1]
+        here["left"], here["first"], here["k"] = -1, 0, 0
+        while True:
+            short = grow(tree, i, True, ground, scene.p, scene.n_centroids, scene.classes, XLOGX)
+            if short == FITS:
+                break
+            tree = ncm_arrays.enlarged(tree, short, len(ground.slot))
+    return _igt(scene, _compacted(scene, tree))
+
+
+def _rust(scene: Scene, tree: Tree) -> Tree:
+    """Reuse subtree (Ristin 2016, 4.4): drawn nodes take in the new classes, upper ones first."""
+    _, drawn = _draw(scene, tree)
+    for i in drawn.tolist():
+        seen = ncm_nodes.survey(tree, scene.slots)
+        q = int(seen.place[i])
+        ground = scene.ground(tree, _rows_below(scene, seen, q))
+        while True:
+            short = ncm_rust.take_in(
+                tree,
+                i,
+                ground,
+                scene.new,
+                scene.n_centroids,
+                scene.classes,
+                scene.p,
+                XLOGX,
+            )
+            if short == FITS:
+                break
+            tree = ncm_arrays.enlarged(tree, short, 0)
+        right = int(seen.place[tree.node["left"][i] + 1])
+        while ncm_rust.pass_again(tree, i, ground, seen.place, right) != FITS:
+            tree = ncm_arrays.enlarged(tree, HIST, len(ground.slot))
+    tree = _cut(scene, tree, int(scene.p["mu"]))
+    return _igt(scene, _compacted(scene, tree))
+
+
+def _prune(scene: Scene, tree: Tree) -> Tree:
+    """Cut leaves that nothing is left in."""
+    return _compacted(scene, _cut(scene, tree, 1))
+
+
+def _cut(scene: Scene, tree: Tree, least: int) -> Tree:
+    bagged = int(scene.p["bagged"])
+    while ncm_rust.cut_small(tree, scene.memory, scene.slots, scene.fill, least, bagged) != FITS:
+        tree = ncm_arrays.enlarged(tree, HIST, len(scene.slots))
+    return tree
+
+
+def _compacted(scene: Scene, tree: Tree) -> Tree:
+    to = ncm_arrays.copied(tree)
+    ncm_nodes.compact(tree, scene.slots, to)
+    ncm_rust.relink(to, scene.slots)
+    return to
+
+
+def _refill(scene: Scene, tree: Tree) -> Tree:
+    """Keep the splits, fill the leaves from a fresh bag (hi-RF's RLP)."""
+    info = tree.info
+    info["bag"] = info["rounds"]
+    info["kept"] += 1
+    bagged = int(scene.p["bagged"])
+    while ncm_advance.refill(tree, scene.memory, scene.slots, bagged) != FITS:
+        tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))
+    return tree
+
+
+def _refill_and_grow(scene: Scene, tree: Tree) -> Tree:
+    return _igt(scene, _refill(scene, tree))
+
+
+_ROUNDS = {
+    "igt": _igt,
+    "rtst": _rtst,
+    "rust": _rust,
+    "prune": _prune,
+    "refill": _refill,
+    "refill-and-grow": _refill_and_grow,
+}

@@ -1,0 +1,429 @@
+"""An NCM forest as the arrays of a snapshot, and the checks before they are believed.
+
+What follows from the rest is left out: histograms and chains from the leaf each row lies in, the places
+of centroids from the order of the nodes. Trees that are under way are stored finished, after those that
+stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests import ncm_arrays
+from streamforest.forests.engine import EPOCH
+from streamforest.forests.ncm_jobs import Job, Scene
+from streamforest.forests.ncm_rounds import Rounds
+from streamforest.forests.state import LARGEST, demand, demand_trees
+from streamforest.kernels import ncm_advance, ncm_rust
+from streamforest.kernels.lanes import CAP, GAP, SCALE
+from streamforest.kernels.ncm import FULL_PLAIN, METRICS, Memory, Tree
+from streamforest.kernels.ncm_grow import FITS
+from streamforest.kernels.ncm_means import FULL_WIDTH, LENSES, Means, look_again
+from streamforest.kernels.ncm_memory import CATEGORY_COLUMNS, SEEN, VARIANCE, padded
+from streamforest.kernels.ncm_shared import BLENDS
+
+if TYPE_CHECKING:
+    from streamforest.forests.ncm import NCMForestClassifier
+
+Take = Callable[..., NDArray[Any]]
+_CLOCKS = (
+    "draws", "rounds", "bag", "grown_bag", "born", "kept", "metric", "errors", "nears",
+)  # fmt: skip
+_SHARES = ("error", "near")
+
+
+def dump(forest: NCMForestClassifier) -> dict[str, NDArray[Any]]:
+    """The arrays of a snapshot: memory by row number, trees, trees under way, what they share."""
+    n, width = forest._n_rows, forest._n_columns
+    order = forest._order[:n]
+    rounds, means = forest._rounds, forest._means
+    classes = len(forest._labels)
+    jobs = rounds.jobs
+    pending = [job.tree() for job in jobs]
+    arrays: dict[str, NDArray[Any]] = {
+        "memory.rows": _columns(forest._memory.rows[order], width),
+        "memory.label": forest._memory.label[order],
+        "memory.number": forest._memory.number[order],
+        "columns.of": forest._column.copy(),
+        "columns.counting": np.array([forest._old_columns]),
+        "columns.stats": _columns(forest._stats, width),
+        "columns.fill": _columns(forest._fill, width),
+        "columns.scale": _columns(forest._near[:, SCALE], width),
+        "columns.gap": _columns(forest._near[:, GAP], width),
+        "means.mean": _columns(means.mean[:classes], width),
+        "means.n": means.n[:classes].copy(),
+        "means.spread": means.spread[:classes].copy(),
+        "means.weight": means.weight.copy(),
+        "means.gap": means.gap.copy(),
+        "shared.numbers": np.array(
+            [forest._ground_at, rounds.credit, *forest._usual, *forest._lens_right]
+        ),
+        "shared.right": forest._blend_right.copy(),
+        "shared.chosen": np.array([forest._speaker, forest._blend_step, *forest._tally]),
+        "rounds.metric_error": rounds.metric_error.copy(),
+        "rounds.clock": np.array(
+            [rounds.stands, rounds.in_round, rounds.known, rounds.grown], np.int64
+        ),
+        "rounds.begun": rounds.begun.copy(),
+        "rounds.scale": np.zeros(0, np.float32) if rounds.scale is None else rounds.scale.ravel(),
+        "jobs.t": np.array([job.t for job in jobs], np.int64),
+        "jobs.swap_at": np.array([job.swap_at for job in jobs], np.int64),
+        "jobs.fresh": np.array([job.kind == "fresh" for job in jobs], np.uint8),
+        "jobs.begun": np.array([job.scene.born for job in jobs], np.int64),
+        "jobs.columns": np.array([job.scene.columns for job in jobs], np.int64),
+    }
+    arrays["means.scatter"] = _matrix(means.scatter[None], width)
+    arrays["means.lens"] = _matrix(means.lens, width)
+    arrays |= _dump_trees(forest, [*forest._trees, *pending], order)
+    return {name: np.ascontiguousarray(array).ravel() for name, array in arrays.items()}
+
+
+def _columns(array: NDArray[Any], width: int) -> NDArray[Any]:
+    return array[..., :width]
+
+
+def _matrix(array: NDArray[Any], width: int) -> NDArray[Any]:
+    return array[:, : min(array.shape[1], width), :width]
+
+
+def _dump_trees(
+    forest: NCMForestClassifier, trees: list[Tree], order: NDArray[np.int32]
+) -> dict[str, NDArray[Any]]:
+    standing, width = forest.n_trees, forest._n_columns
+    info = np.concatenate([tree.info for tree in trees])
+    out: dict[str, NDArray[Any]] = {f"tree.{name}": info[name] for name in (*_CLOCKS, *_SHARES)}
+    out["tree.seed"] = info["seed"][:standing]
+    out["tree.n_nodes"] = info["n_nodes"]
+    nodes = [tree.node[: tree.info["n_nodes"][0]] for tree in trees]
+    for name in ("left", "k", "due"):
+        out[f"node.{name}"] = np.concatenate([node[name] for node in nodes])
+    rows = [_centroids(node) for node in nodes]
+    for name in ("half", "side", "label"):
+        out[f"row.{name}"] = np.concatenate(
+            [getattr(tree, name)[at] for tree, at in zip(trees, rows)]
+        )
+    out["row.cen"] = np.concatenate(
+        [_wide(tree.cen[at], len(at), width).ravel() for tree, at in zip(trees, rows)]
+    )
+    out["tree.metric_rows"] = np.array([len(tree.metric) for tree in trees], np.int64)
+    out["tree.weights"] = np.concatenate(
+        [_wide(tree.metric, min(len(tree.metric), width), width).ravel() for tree in trees]
+    )
+    leaf = np.full((len(trees), len(order)), -1, np.int32)
+    numbers = forest._memory.number[order]
+    for t, tree in enumerate(trees):
+        known = numbers < LARGEST
+        if t >= standing:  # rows that came since are not in it yet
+            known = numbers < forest._rounds.jobs[t - standing].scene.born
+        leaf[t, known] = tree.leaf[order[known]]
+    out["leaf"] = leaf
+    return out
+
+
+def _centroids(node: NDArray[np.void]) -> NDArray[np.int64]:
+    """The rows of centroids in the order of the nodes."""
+    k = node["k"].astype(np.int64)
+    start = np.cumsum(k) - k
+    return np.repeat(node["first"] - start, k) + np.arange(int(k.sum()))
+
+
+# ---- back
+
+
+def restore(forest: NCMForestClassifier, take: Take) -> None:
+    """The state that `dump` described; `take(name, dtype, size)` gives an array or refuses it."""
+    learned, classes = forest._n_learned, len(forest._labels)
+    label = take("memory.label", np.int32)
+    n = len(label)
+    most = int(forest._parameters["memory"]) + EPOCH
+    demand(n <= most and n <= learned, "memory.label")
+    demand((label >= 0) & (label < classes), "memory.label")
+    number = take("memory.number", np.int64, n)
+    demand((number >= 0) & (number < learned), "memory.number")
+    demand(np.diff(number) > 0, "memory.number")
+    columns = _take_columns(forest, take)
+    rows = take("memory.rows", np.float32, n * columns).reshape(n, columns)
+    demand(~np.isinf(rows), "memory.rows")
+    slots, width = max(EPOCH, n), padded(columns)
+    forest._memory = Memory(
+        _wide(rows, slots, width), _long(label, slots, 0), _long(number, slots, -1)
+    )
+    forest._order = _long(np.arange(n, dtype=np.int32), max(EPOCH, n), 0)
+    forest._n_rows = n
+    forest._free = list(range(n, slots))
+    forest._of_class = np.bincount(label, minlength=max(8, classes)).astype(np.int64)
+    forest._n_seen = classes
+    _take_means(forest, take, columns, width, classes)
+    credit = _take_shared(forest, take)
+    rounds = _take_rounds(forest, take, columns, credit)
+    jobs = _take_jobs(forest, take)
+    trees = _take_trees(forest, take, jobs, columns, width, slots)
+    forest._trees = trees[: forest.n_trees]
+    for job, tree in zip(jobs, trees[forest.n_trees :]):
+        job.result = tree
+    rounds.jobs = jobs
+    forest._rounds = rounds
+
+
+def _long(array: NDArray[Any], size: int, fill: int) -> NDArray[Any]:
+    out = np.full(size, fill, array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+def _wide(array: NDArray[Any], rows: int, width: int) -> NDArray[Any]:
+    out = np.zeros((rows, width), array.dtype)
+    rows, width = min(rows, len(array)), min(width, array.shape[1])
+    out[:rows, :width] = array[:rows, :width]
+    return out
+
+
+def _take_columns(forest: NCMForestClassifier, take: Take) -> int:
+    """Which columns a feature has, and what is known of each column."""
+    of = take("columns.of", np.int32)
+    demand(len(of) <= len(forest._features), "columns.of")
+    expected = 0
+    for j in np.argsort(of, kind="stable").tolist():
+        if of[j] >= 0:
+            demand(of[j] == expected, "columns.of")
+            demand(forest._features.kinds[j] > 0, "columns.of")
+            expected += CATEGORY_COLUMNS if forest._features.categorical[j] else 1
+        else:
+            demand(of[j] == -1, "columns.of")
+    width = padded(expected)
+    forest._column = of
+    known = [len(values) for values in forest._features.categories[: len(of)]]
+    forest._codes = np.where(of >= 0, known, 0).astype(np.int32)
+    forest._n_columns = expected
+    counting = take("columns.counting", np.int64, 1)
+    demand((counting >= 0) & (counting <= expected), "columns.counting")
+    forest._old_columns = int(counting[0])
+    stats = take("columns.stats", np.float64, 4 * expected).reshape(4, expected)
+    demand(np.isfinite(stats) & (np.abs(stats) < 1e100), "columns.stats")
+    demand(stats[[SEEN, VARIANCE]] >= 0, "columns.stats")
+    forest._stats = _wide(stats, 4, width)
+    fill = take("columns.fill", np.float32, expected)
+    demand(np.isfinite(fill), "columns.fill")
+    forest._fill = _long(fill, width, 0)
+    forest._near = np.zeros((2, 3, width), np.float32)
+    for row, name in ((SCALE, "columns.scale"), (GAP, "columns.gap")):
+        values = take(name, np.float32, 2 * expected).reshape(2, expected)
+        demand(np.isfinite(values) & (values >= 0), name)
+        forest._near[:, row, :expected] = values
+    if forest._n_learned > 0:
+        forest._near[:, CAP] = np.inf
+    return expected
+
+
+def _take_means(
+    forest: NCMForestClassifier, take: Take, columns: int, width: int, classes: int
+) -> None:
+    room = max(8, classes)
+    n = take("means.n", np.int64, classes)
+    demand((n >= 1) & (n <= forest._n_learned), "means.n")
+    demand(int(n.sum()) == forest._n_learned, "means.n")
+    mean = take("means.mean", np.float32, classes * columns).reshape(classes, columns)
+    demand(np.isfinite(mean), "means.mean")
+    spread = take("means.spread", np.float64, classes)
+    demand(np.isfinite(spread) & (spread >= 0), "means.spread")
+    full = forest._old_columns <= FULL_WIDTH
+    rows = columns if full else 1
+    scatter = take("means.scatter", np.float64, min(rows, columns) * columns)
+    demand(np.isfinite(scatter), "means.scatter")
+    lens = take("means.lens", np.float32, LENSES * min(rows, columns) * columns)
+    demand(np.isfinite(lens), "means.lens")
+    weight = take("means.weight", np.float64, 1)
+    demand((weight >= 0) & (weight <= forest._n_learned), "means.weight")
+    gap = take("means.gap", np.float64, LENSES)
+    demand(np.isfinite(gap) & (gap >= 0), "means.gap")
+    wide_rows = width if full else 1
+    wide_lens = np.zeros((LENSES, wide_rows, width), np.float32)
+    wide_lens[:, : min(rows, columns), :columns] = lens.reshape(LENSES, -1, columns or 1)[
+        :, :, :columns
+    ]
+    forest._means = Means(
+        mean=_wide(mean, room, width),
+        n=_long(n, room, 0),
+        spread=_long(spread, room, 0),
+        scatter=_wide(scatter.reshape(-1, columns or 1)[:, :columns], wide_rows, width),
+        weight=weight,
+        lens=wide_lens,
+        seen=np.zeros((LENSES * room, width), np.float32),
+        half=np.zeros(LENSES * room, np.float32),
+        gap=gap,
+    )
+    if full:
+        demand(np.diag(forest._means.scatter) >= 0, "means.scatter")
+    look_again(forest._means)
+
+
+def _take_shared(forest: NCMForestClassifier, take: Take) -> float:
+    """What all trees share; returns the credit, which belongs to the rounds."""
+    numbers = take("shared.numbers", np.float64, 4 + LENSES)
+    demand(np.isfinite(numbers) & (numbers >= 0), "shared.numbers")
+    demand(numbers[4:] <= 1, "shared.numbers")
+    demand(numbers[1] <= forest.n_trees, "shared.numbers")
+    forest._ground_at = float(numbers[0])
+    forest._usual = numbers[2:4].copy()
+    forest._lens_right = numbers[4:].copy()
+    right = take("shared.right", np.float64, len(BLENDS))
+    demand((right >= 0) & (right <= 1), "shared.right")
+    forest._blend_right = right
+    chosen = take("shared.chosen", np.int64, 4)
+    demand(chosen >= 0, "shared.chosen")
+    demand(chosen[0] < LENSES and chosen[1] < len(BLENDS), "shared.chosen")
+    demand(chosen[3] <= chosen[2] <= EPOCH, "shared.chosen")
+    forest._speaker, forest._blend_step = int(chosen[0]), int(chosen[1])
+    forest._tally = chosen[2:].copy()
+    return float(numbers[1])
+
+
+def _take_rounds(forest: NCMForestClassifier, take: Take, columns: int, credit: float) -> Rounds:
+    rounds = Rounds(forest.n_trees)
+    rounds.credit = credit
+    rounds.metric_error = take("rounds.metric_error", np.float64, METRICS)
+    demand((rounds.metric_error >= 0) & (rounds.metric_error <= 1), "rounds.metric_error")
+    clock = take("rounds.clock", np.int64, 4)
+    classes = len(forest._labels)
+    demand((clock >= 0) & (clock <= [1, classes, classes, LARGEST]), "rounds.clock")
+    rounds.stands = bool(clock[0])
+    rounds.in_round, rounds.known, rounds.grown = (int(v) for v in clock[1:])
+    demand(not rounds.stands or classes >= 1, "rounds.clock")
+    rounds.begun = take("rounds.begun", np.int64, forest.n_trees)
+    demand((rounds.begun >= 0) & (rounds.begun <= forest._n_learned), "rounds.begun")
+    scale = take("rounds.scale", np.float32)
+    demand(np.isfinite(scale) & (scale >= 0), "rounds.scale")
+    demand(len(scale) <= columns, "rounds.scale")
+    if len(scale):
+        rounds.scale = scale[None, :].copy()
+    grows = rounds.stands and forest._parameters["strategy"] != "uls"
+    forest._params["grows"] = grows
+    return rounds
+
+
+def _take_jobs(forest: NCMForestClassifier, take: Take) -> list[Job]:
+    """Trees under way; what is left of their scene is when it was."""
+    t = take("jobs.t", np.int64)
+    n = len(t)
+    demand(len(np.unique(t)) == n and n <= forest.n_trees, "jobs.t")
+    demand((t >= 0) & (t < forest.n_trees), "jobs.t")
+    at = take("jobs.swap_at", np.int64, n)
+    fresh = take("jobs.fresh", np.uint8, n)
+    begun = take("jobs.begun", np.int64, n)
+    counting = take("jobs.columns", np.int64, n)
+    learned = forest._n_learned
+    demand(fresh <= 1, "jobs.fresh")
+    demand((begun >= 1) & (begun <= learned), "jobs.begun")
+    demand((at > learned) & (at <= begun + int(forest._parameters["swap_after"])), "jobs.swap_at")
+    demand((counting >= 0) & (counting <= forest._old_columns), "jobs.columns")
+    jobs = []
+    for k in range(n):
+        scene = Scene.past(int(begun[k]), int(counting[k]), forest._params)
+        kind = "fresh" if fresh[k] else "refill"
+        job = Job(int(t[k]), kind, scene, int(at[k]), None, 0)
+        jobs.append(job)
+    return jobs
+
+
+def _take_trees(
+    forest: NCMForestClassifier,
+    take: Take,
+    jobs: list[Job],
+    columns: int,
+    width: int,
+    slots: int,
+) -> list[Tree]:
+    """All trees, those under way last."""
+    n_trees, n = forest.n_trees, forest.n_trees + len(jobs)
+    seeds = take("tree.seed", np.uint64, n_trees)
+    clocks = {name: take(f"tree.{name}", np.int64, n) for name in _CLOCKS}
+    for name, values in clocks.items():
+        demand((values >= 0) & (values <= LARGEST), f"tree.{name}")
+    demand(clocks["metric"] < METRICS, "tree.metric")
+    demand(clocks["born"] <= forest._n_learned, "tree.born")
+    demand(clocks["errors"] <= EPOCH, "tree.errors")
+    shares = {name: take(f"tree.{name}", np.float64, n) for name in _SHARES}
+    demand((shares["error"] >= 0) & (shares["error"] <= 1), "tree.error")
+    demand((shares["near"] >= 0) & (shares["near"] < 1e300), "tree.near")
+    n_nodes = take("tree.n_nodes", np.int64, n)
+    left, k = take("node.left", np.int32), take("node.k", np.int32)
+    due = take("node.due", np.int32, len(left))
+    demand(len(k) == len(left), "node.k")
+    demand(n_nodes >= 1, "tree.n_nodes")
+    demand(n_nodes <= int(forest._params["max_nodes"][0]), "tree.n_nodes")
+    demand_trees(n_nodes, np.where(left >= 0, 0, -1), left)
+    demand(np.where(left >= 0, k >= 1, k == 0), "node.k")
+    demand((due >= 0) & ((left < 0) | (due == 0)), "node.due")
+    total = int(k.sum(dtype=np.int64))
+    half, side = take("row.half", np.float32, total), take("row.side", np.uint8, total)
+    label = take("row.label", np.int32, total)
+    demand(np.isfinite(half), "row.half")
+    demand(side <= 1, "row.side")
+    demand((label >= -1) & (label < len(forest._labels)), "row.label")
+    cen = take("row.cen", np.float32, total * columns).reshape(total, columns)
+    demand(np.isfinite(cen), "row.cen")
+    metric_rows = take("tree.metric_rows", np.int64, n)
+    weights = take("tree.weights", np.float32)
+    demand(np.isfinite(weights), "tree.weights")
+    rows = forest._n_rows
+    leaf = take("leaf", np.int32, n * rows).reshape(n, rows)
+    out = []
+    at_node = at_row = at_weight = 0
+    for t in range(n):
+        nodes = slice(at_node, at_node + int(n_nodes[t]))
+        used = int(k[nodes].sum(dtype=np.int64))
+        own = slice(at_row, at_row + used)
+        full = metric_rows[t] != 1
+        demand(not full or clocks["metric"][t] >= FULL_PLAIN, "tree.metric_rows")
+        size = (columns if full else min(1, columns)) * columns
+        metric = weights[at_weight : at_weight + size]
+        demand(len(metric) == size, "tree.weights")
+        demand(full or (metric >= 0).all(), "tree.weights")
+        at_node, at_row, at_weight = nodes.stop, own.stop, at_weight + size
+        tree = ncm_arrays.new_tree(
+            int(seeds[t] if t < n_trees else seeds[jobs[t - n_trees].t]),
+            nodes=int(n_nodes[t] * 1.25) + 8,
+            hist=max(64, 8 * rows),
+            rows=int(used * 1.25) + 16,
+            width=width,
+            slots=slots,
+            metric=_wide(metric.reshape(-1, columns or 1), width if full else 1, width),
+        )
+        for name, values in (*clocks.items(), *shares.items()):
+            tree.info[name] = values[t]
+        tree.info["n_nodes"], tree.info["n_rows"] = n_nodes[t], used
+        node = tree.node[: n_nodes[t]]
+        node["left"], node["k"], node["due"] = left[nodes], k[nodes], due[nodes]
+        node["first"] = np.where(node["k"] > 0, np.cumsum(node["k"]) - node["k"], 0)
+        node["head"] = -1
+        tree.half[:used], tree.side[:used], tree.label[:used] = half[own], side[own], label[own]
+        tree.cen[:used, :columns] = cen[own]
+        out.append(_filled(forest, tree, leaf[t], node, t >= n_trees))
+    demand(at_weight == len(weights), "tree.weights")
+    return out
+
+
+def _filled(
+    forest: NCMForestClassifier,
+    tree: Tree,
+    leaf: NDArray[np.int32],
+    node: NDArray[np.void],
+    pending: bool,
+) -> Tree:
+    """The tree with its rows in their leaves."""
+    demand((leaf >= -1) & (leaf < len(node)), "leaf")
+    held = np.flatnonzero(leaf >= 0).astype(np.int32)
+    demand(pending or len(held) == len(leaf), "leaf")
+    demand(node["left"][leaf[held]] == -1, "leaf")
+    tree.leaf[held] = leaf[held]
+    bagged = int(forest._params["bagged"][0])
+    due = node["due"].copy()
+    while ncm_advance.refill(tree, forest._memory, held, bagged) != FITS:
+        tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))
+    node["due"] = due
+    ncm_rust.relink(tree, held)
+    return tree

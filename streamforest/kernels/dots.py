@@ -1,0 +1,102 @@
+"""Inner products in eight explicit lanes, for one row or for four at once.
+
+As in `lanes`, the order of every sum is written down: eight running sums, feature f in sum f mod 8, each
+step one fused multiply-add, added up pairwise at the end. Four rows at once give the same four numbers as
+one after the other, and keep four sums going while memory is on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from streamforest.kernels.lanes import LANES
+
+_WORD32 = ir.IntType(32)
+
+
+def _row(
+    context: Any, builder: Any, sig: Any, args: Any, which: int, index: int
+) -> tuple[Any, Any]:
+    """Pointer to row `args[index]` of the matrix `args[which]`, and the matrix' width."""
+    word = context.get_value_type(types.intp)
+    array = context.make_array(sig.args[which])(context, builder, args[which])
+    width = cgutils.unpack_tuple(builder, array.shape)[1]  # type: ignore[no-untyped-call]
+    at = context.cast(builder, args[index], sig.args[index], types.intp)
+    assert word == at.type
+    return builder.gep(array.data, [builder.mul(at, width)]), width
+
+
+def _dots(context: Any, builder: Any, x: Any, c: Any, width: Any, rows: int) -> list[Any]:
+    """The products of the row at `x` with `rows` rows at `c`, each of `width` numbers."""
+    word = context.get_value_type(types.intp)
+    lanes = ir.VectorType(ir.FloatType(), LANES)
+    kind = ir.FunctionType(lanes, [lanes] * 3)
+    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")  # type: ignore[no-untyped-call]
+
+    def load(pointer: Any, at: Any) -> Any:
+        where = builder.bitcast(builder.gep(pointer, [at]), lanes.as_pointer())
+        return builder.load(where, align=4)
+
+    starts = [c]
+    for _ in range(rows - 1):
+        starts.append(builder.gep(starts[-1], [width]))
+    zero = ir.Constant(lanes, [0.0] * LANES)
+    sums = [cgutils.alloca_once_value(builder, zero) for _ in starts]  # type: ignore[no-untyped-call]
+    for total in sums:
+        builder.store(zero, total)
+    start, step = ir.Constant(word, 0), ir.Constant(word, LANES)
+    with cgutils.for_range_slice(builder, start, width, step, word) as (f, _):
+        value = load(x, f)
+        for total, row in zip(sums, starts):
+            builder.store(builder.call(fma, [value, load(row, f), builder.load(total)]), total)
+    out = []
+    for total in sums:
+        lane = builder.load(total)
+        parts = [builder.extract_element(lane, ir.Constant(_WORD32, k)) for k in range(LANES)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [builder.fadd(a, b) for a, b in zip(parts[:half], parts[half:])]
+        out.append(parts[0])
+    return out
+
+
+@intrinsic
+def _dot(typingctx: Any, x: Any, r: Any, c: Any, j: Any) -> Any:
+    """Inner product of row `r` of `x` with row `j` of `c`.
+
+    Both are float32, contiguous, with widths that are multiples of LANES; `x` is at least as wide as
+    `c`, whose width counts.
+    """
+    signature = types.float32(x, r, c, j)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        left, _ = _row(context, builder, sig, args, 0, 1)
+        right, width = _row(context, builder, sig, args, 2, 3)
+        return _dots(context, builder, left, right, width, 1)[0]
+
+    return signature, codegen
+
+
+@intrinsic
+def _dot4(typingctx: Any, x: Any, r: Any, c: Any, j: Any) -> Any:
+    """The products with rows `j` to `j + 3` of `c`: the same numbers as four calls of `dot`."""
+    four = types.UniTuple(types.float32, 4)  # type: ignore[no-untyped-call]
+    signature = four(x, r, c, j)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        left, _ = _row(context, builder, sig, args, 0, 1)
+        right, width = _row(context, builder, sig, args, 2, 3)
+        values = _dots(context, builder, left, right, width, 4)
+        return context.make_tuple(builder, sig.return_type, values)
+
+    return signature, codegen
+
+
+dot: Callable[..., float] = _dot
+dot4: Callable[..., tuple[float, float, float, float]] = _dot4
+"""What kernels call: without the typing context that numba adds."""

@@ -1,0 +1,434 @@
+"""The NCM forest's kernel: trees move through the rows of a batch, predict and then learn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.kernels.compiling import kernel, routine
+from streamforest.kernels.ncm import (
+    Memory,
+    Record,
+    Tree,
+    count,
+    descend,
+    hist_room,
+    link,
+    times_in_bag,
+    view,
+)
+from streamforest.kernels.ncm_grow import FITS, HIST, grow
+from streamforest.kernels.ncm_means import (
+    LENSES,
+    Means,
+    answer_of_means,
+    learn_mean,
+    note_gap,
+    vote_of_means,
+)
+from streamforest.kernels.ncm_memory import fill_in, ground_of_leaf, to_columns
+from streamforest.kernels.ncm_near import vote_of_neighbours
+from streamforest.kernels.ncm_novelty import far_from_means, far_from_rows
+from streamforest.kernels.tree import LEARN, VOTE_UNIT
+
+WANT_TREE, WANT_ARRAY, WANT_ROWS = range(3)
+LEAF, BEST = range(2)
+"""What `routes` keeps of a tree and the last row: its leaf, and the class it favours."""
+
+SQRT, LOG, SHARE, FIXED = range(4)
+"""How many centroids a node may have, by the number of classes."""
+
+MEANS = -1
+"""Where `progress` says whether the class means have been moved."""
+
+_ERROR_RATE = 0.01
+
+
+@kernel
+def centroids_for(classes: int, p: Record) -> int:
+    """Centroids of a node when so many classes are known."""
+    k = float(p.amount)
+    if p.rule == SQRT:
+        k *= math.sqrt(classes)
+    elif p.rule == LOG:
+        k *= math.log(max(classes, 1))
+    elif p.rule == SHARE:
+        k *= classes
+    return max(2, math.ceil(k))
+
+
+@kernel
+def favourite(tree: Tree, i: int, of_class: NDArray[np.int64], balanced: int) -> int:
+    """The class that leaf `i` favours; -1 for an empty leaf."""
+    here = tree.node[i]
+    most = 0.0
+    best = -1
+    for k in range(here.n_classes):
+        y = tree.hist[here.hist + k]
+        share = float(tree.hist[here.hist + here.room + k])
+        if balanced:
+            share /= of_class[y]
+        if share > most:
+            most = share
+            best = y
+    return best
+
+
+@kernel
+def vote(
+    tree: Tree, i: int, of_class: NDArray[np.int64], balanced: int, votes: NDArray[np.int64], r: int
+) -> int:
+    """Add the answer of leaf `i` to `votes[r, 0]`; the class it favours, -1 for an empty leaf.
+
+    Balanced: a class' count over its rows in memory, so that a class with few rows is heard where
+    most of them lie.
+    """
+    here = tree.node[i]
+    total = 0.0
+    most = 0.0
+    best = -1
+    for k in range(here.n_classes):
+        y = tree.hist[here.hist + k]
+        share = float(tree.hist[here.hist + here.room + k])
+        if balanced:
+            share /= of_class[y]
+        total += share
+        if share > most:
+            most = share
+            best = y
+    if best < 0:
+        return -1
+    unit = VOTE_UNIT / total
+    for k in range(here.n_classes):
+        y = tree.hist[here.hist + k]
+        share = float(tree.hist[here.hist + here.room + k])
+        if balanced:
+            share /= of_class[y]
+        votes[r, 0, y] += np.int64(np.rint(share * unit))
+    return best
+
+
+@kernel
+def has_room(tree: Tree, i: int) -> bool:
+    """Whether one more class fits into the histogram of leaf `i`."""
+    return bool(tree.info[0].hist_top + hist_room(tree.node[i]) <= tree.hist.shape[0])
+
+
+@kernel
+def learn(tree: Tree, i: int, slot: int, y: int, number: int, p: Record) -> int:
+    """The row in `slot` joins leaf `i`, which has room: 1 if the leaf is due for a split, else 0."""
+    info = tree.info[0]
+    here = tree.node[i]
+    link(tree, i, slot)
+    w = times_in_bag(info.seed, info.bag, number, p.bagged)
+    if w == 0:
+        return 0
+    count(tree, i, y, w)
+    due = p.grows and here.n_classes > 1 and here.n > 2 * p.mu and here.n >= here.due
+    return 1 if due else 0
+
+
+@routine
+def grow_leaf(
+    tree: Tree,
+    i: int,
+    memory: Memory,
+    fill: NDArray[np.float32],
+    classes: int,
+    p: Record,
+    table: NDArray[np.int64],
+) -> int:
+    """Try to split leaf `i` by its own rows. FITS, or which array is too small."""
+    ground = ground_of_leaf(memory, tree, i, fill, p.bagged)
+    return grow(tree, i, False, ground, p, centroids_for(classes, p), classes, table)
+
+
+@routine
+def grow_leaves(
+    tree: Tree,
+    begin: int,
+    memory: Memory,
+    fill: NDArray[np.float32],
+    classes: int,
+    p: Record,
+    table: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Try every leaf from node `begin` on that can be split (IGT). FITS, or what is too small, and
+    the node to go on with.
+    """
+    n = tree.info[0].n_nodes
+    for i in range(begin, n):
+        here = tree.node[i]
+        if here.left < 0 and here.n_classes > 1 and here.n > 2 * p.mu and here.n >= here.due:
+            short = grow_leaf(tree, i, memory, fill, classes, p, table)
+            if short != FITS:
+                return short, i
+    return FITS, n
+
+
+@routine
+def refill(tree: Tree, memory: Memory, slots: NDArray[np.int32], bagged: int) -> int:
+    """Empty the leaves and fill them from the tree's bag, by the leaf each row lies in (RLP).
+
+    FITS, or HIST: the same call begins anew.
+    """
+    info = tree.info[0]
+    info.hist_top = 0
+    for i in range(info.n_nodes):
+        here = tree.node[i]
+        here.n, here.hist, here.room, here.n_classes, here.due = 0, 0, 0, 0, 0
+    for b in range(slots.shape[0]):
+        slot = slots[b]
+        w = times_in_bag(info.seed, info.bag, memory.number[slot], bagged)
+        if w > 0:
+            i = tree.leaf[slot]
+            if info.hist_top + hist_room(tree.node[i]) > tree.hist.shape[0]:
+                return HIST
+            count(tree, i, memory.label[slot], w)
+    return FITS
+
+
+@routine
+def out_of_bag(
+    tree: Tree,
+    memory: Memory,
+    slots: NDArray[np.int32],
+    of_class: NDArray[np.int64],
+    balanced: int,
+) -> tuple[int, int]:
+    """Rows in neither the bag that grew the splits nor the one that filled the leaves: how many the
+    tree alone gets wrong, and how many there are. A row that came after the splits was in no bag of
+    theirs.
+    """
+    info = tree.info[0]
+    favours = np.full(info.n_nodes, -2, np.int32)
+    wrong = 0
+    total = 0
+    for b in range(slots.shape[0]):
+        slot = slots[b]
+        number = memory.number[slot]
+        if times_in_bag(info.seed, info.bag, number, 1) > 0:
+            continue
+        if number < info.born and times_in_bag(info.seed, info.grown_bag, number, 1) > 0:
+            continue
+        i = tree.leaf[slot]
+        if favours[i] == -2:
+            favours[i] = favourite(tree, i, of_class, balanced)
+        total += 1
+        wrong += favours[i] != memory.label[slot]
+    return wrong, total
+
+
+@kernel
+def advance(
+    trees: NDArray[np.int64],
+    rows: NDArray[np.float32],
+    label: NDArray[np.int32],
+    numbers: NDArray[np.int64],
+    mean: NDArray[np.float32],
+    n_mean: NDArray[np.int64],
+    spread: NDArray[np.float64],
+    scatter: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    lens: NDArray[np.float32],
+    seen_means: NDArray[np.float32],
+    half_means: NDArray[np.float32],
+    gap: NDArray[np.float64],
+    near: NDArray[np.float32],
+    usual: NDArray[np.float64],
+    of_class: NDArray[np.int64],
+    fill: NDArray[np.float32],
+    column: NDArray[np.int32],
+    categorical: NDArray[np.uint8],
+    codes: NDArray[np.int32],
+    stats: NDArray[np.float64],
+    params: NDArray[np.void],
+    table: NDArray[np.int64],
+    first: int,
+    last: int,
+    progress: NDArray[np.int64],
+    want: NDArray[np.int64],
+    batch: NDArray[np.float64],
+    y: NDArray[np.int64],
+    op: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    number: int,
+    classes: int,
+    routes: NDArray[np.int64],
+    picks: NDArray[np.int64],
+    leads: NDArray[np.float64],
+    nears: NDArray[np.float64],
+    speaker: int,
+    reuse: bool,
+    votes: NDArray[np.int64],
+    strange: NDArray[np.float32],
+) -> bool:
+    """Move trees `first` to `last` through the rows of a batch: predict, then learn, row by row.
+
+    Every row that is learned is answered too, whatever `op` says, since trees are judged by their
+    answers. The class means move with tree 0. `number` is that of the first row learned, `classes`
+    and `of_class` (rows in memory, by class) are as of the first row; later rows are counted here.
+    `progress[t]` counts half rows (a row answered and counted, its leaf not yet tried). Returns False
+    when an array of a tree is too small, with `want` filled in. `strange`, if it has columns, gets what
+    each tree and, in its last row, the class means say about how far each row is from what they know.
+    """
+    memory = Memory(rows, label, numbers)
+    means = Means(mean, n_mean, spread, scatter, weight, lens, seen_means, half_means, gap)
+    p = params[0]
+    x = to_columns(batch, op, column, categorical, codes, stats, rows.shape[1])
+    n = x.shape[0]
+    fill_in(x, fill)
+    if first == 0 and progress[MEANS] == 0:
+        _move_means(means, near, x, y, op, number, reuse, p, speaker, picks, leads, votes, strange)
+        progress[MEANS] = 1
+    now_of = of_class.copy() if n > 1 else of_class
+    for t in range(first, last):
+        tree = view(trees, t)
+        info = tree.info[0]
+        seen = classes
+        at = number
+        begin = progress[t] >> 1
+        if n > 1:
+            now_of[:] = of_class
+            for r in range(begin):  # what was learned before the call was interrupted
+                if op[r] & LEARN:
+                    now_of[y[r]] += 1
+                    seen = max(seen, y[r] + 1)
+                    at += 1
+        for r in range(begin, n):
+            learns = op[r] & LEARN
+            leaf = routes[t, LEAF]
+            due = progress[t] & 1
+            if not due:
+                if not reuse:
+                    leaf = descend(tree, 0, x, r)
+                if learns and not has_room(tree, leaf):  # before anything has been said or done
+                    want[WANT_TREE] = t
+                    want[WANT_ARRAY] = HIST
+                    want[WANT_ROWS] = 1
+                    return False
+                if not reuse:
+                    routes[t, LEAF] = leaf
+                    if p.judges:
+                        routes[t, BEST] = vote(tree, leaf, now_of, p.balanced, votes, r)
+                        if p.neighbours:
+                            nears[t] = vote_of_neighbours(
+                                tree, leaf, memory, near, usual, p.neighbours, x, r, votes
+                            )
+                            if r < strange.shape[1] and nears[t] >= 0.0:
+                                strange[t, r] = far_from_rows(tree, nears[t], usual)
+                if learns:
+                    due = learn(tree, leaf, slots[r], y[r], at, p)
+                    if p.judges:
+                        wrong = 0 if routes[t, BEST] == y[r] else 1
+                        rate = max(_ERROR_RATE, 1.0 / (1.0 + at - info.born))
+                        info.error += (wrong - info.error) * rate
+                        info.errors += wrong
+                        if nears[t] >= 0.0:
+                            info.near += nears[t]
+                            info.nears += 1
+            if due:
+                progress[t] = 2 * r + 1
+                short = grow_leaf(tree, leaf, memory, fill, max(seen, y[r] + 1), p, table)
+                if short != FITS:
+                    want[WANT_TREE] = t
+                    want[WANT_ARRAY] = short
+                    want[WANT_ROWS] = tree.node[leaf].n
+                    return False
+            if learns:
+                if n > 1:
+                    now_of[y[r]] += 1
+                seen = max(seen, y[r] + 1)
+                at += 1
+            progress[t] = 2 * (r + 1)
+    progress[first:last] = 0
+    if first == 0:
+        progress[MEANS] = 0
+    return True
+
+
+@kernel
+def _move_means(
+    means: Means,
+    near: NDArray[np.float32],
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    op: NDArray[np.uint8],
+    number: int,
+    reuse: bool,
+    p: Record,
+    speaker: int,
+    picks: NDArray[np.int64],
+    leads: NDArray[np.float64],
+    votes: NDArray[np.int64],
+    strange: NDArray[np.float32],
+) -> None:
+    """The class means through the rows. `picks` gets each lens' class for rows that are judged."""
+    judges = p.judges and p.lenses
+    classes = votes.shape[2]
+    score = np.empty(classes, np.float32)
+    off = np.empty((1, x.shape[1]), np.float32)
+    for r in range(x.shape[0]):
+        learns = op[r] & LEARN
+        if r < strange.shape[1]:
+            strange[strange.shape[0] - 1, r] = far_from_means(means, near, x, r)
+        if judges and not reuse:
+            for lens in range(LENSES):
+                if lens != speaker and r >= picks.shape[0]:
+                    continue
+                best, lead = answer_of_means(means, lens, x, r, classes, score)
+                if r < picks.shape[0]:
+                    picks[r, lens] = best
+                    leads[r, lens] = lead
+                if lens == speaker and best >= 0:
+                    vote_of_means(means, lens, best, score, votes, r)
+        if learns:
+            if judges:
+                for lens in range(LENSES):
+                    note_gap(means, lens, leads[r, lens], number)
+            learn_mean(means, x, r, y[r], near, p.lenses, off)
+            number += 1
+
+
+@routine
+def catch_up(
+    trees: NDArray[np.int64],
+    t: int,
+    rows: NDArray[np.float32],
+    label: NDArray[np.int32],
+    numbers: NDArray[np.int64],
+    fill: NDArray[np.float32],
+    params: NDArray[np.void],
+    table: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    classes: int,
+    progress: NDArray[np.int64],
+) -> int:
+    """A tree that was grown aside learns the rows that came meanwhile. FITS, or what is too small.
+
+    `progress[0]` counts half rows, as in `advance`; the same call goes on after enlarging.
+    """
+    memory = Memory(rows, label, numbers)
+    p = params[0]
+    tree = view(trees, t)
+    z = np.empty((1, rows.shape[1]), np.float32)
+    for a in range(progress[0] >> 1, slots.shape[0]):
+        slot = slots[a]
+        leaf = tree.leaf[slot]
+        due = progress[0] & 1
+        if not due:
+            z[0] = rows[slot]
+            fill_in(z, fill)
+            leaf = descend(tree, 0, z, 0)
+            if not has_room(tree, leaf):
+                return HIST
+            due = learn(tree, leaf, slot, label[slot], numbers[slot], p)
+        if due:
+            progress[0] = 2 * a + 1
+            short = grow_leaf(tree, leaf, memory, fill, classes, p, table)
+            if short != FITS:
+                return short
+        progress[0] = 2 * (a + 1)
+    return FITS
