@@ -17,6 +17,7 @@ from streamforest import (
     LEARN,
     PREDICT,
     ConsistentForestClassifier,
+    NCMForestClassifier,
     OnlineForestClassifier,
     StreamForestClassifier,
 )
@@ -24,7 +25,12 @@ from streamforest.forests import engine
 from streamforest.forests.snapshot import encode
 from streamforest.kernels import consistent as kernels
 
-KINDS = [ConsistentForestClassifier, OnlineForestClassifier, StreamForestClassifier]
+KINDS = [
+    ConsistentForestClassifier,
+    OnlineForestClassifier,
+    StreamForestClassifier,
+    NCMForestClassifier,
+]
 FORESTS = [
     pytest.param(ConsistentForestClassifier, {"max_fringe_bytes": 80_000}, id="consistent"),
     pytest.param(
@@ -36,19 +42,33 @@ FORESTS = [
         {"ring_rows": 2_000, "max_ring_bytes": 200_000, "challenge_rate": 0.01, "max_nodes": 501},
         id="stream",
     ),
+    pytest.param(NCMForestClassifier, {"memory": 700}, id="ncm-rolling"),
 ]
+STRATEGIES = [
+    pytest.param(NCMForestClassifier, {"strategy": "hirf", "memory": 700}, id="ncm-hirf"),
+    pytest.param(
+        NCMForestClassifier,
+        {"strategy": "rtst", "memory": 700, "metric": "whitened", "side_search": 64},
+        id="ncm-rtst",
+    ),
+    pytest.param(NCMForestClassifier, {"strategy": "rust", "memory": 700}, id="ncm-rust"),
+    pytest.param(NCMForestClassifier, {"split": "svm", "memory": 500}, id="ncm-svm"),
+    pytest.param(NCMForestClassifier, {"strategy": "igt", "memory": 300}, id="ncm-igt"),
+    pytest.param(NCMForestClassifier, {"strategy": "uls", "memory": 700}, id="ncm-uls"),
+]
+"""Ways an NCM forest can go, each with kernels of its own."""
 
 
 def _padded(P: np.ndarray, width: int) -> list[bytes]:
     return [np.pad(row, (0, width - len(row))).tobytes() for row in P]
 
 
-@pytest.mark.parametrize(("kind", "params"), FORESTS)
+@pytest.mark.parametrize(("kind", "params"), FORESTS + STRATEGIES)
 def test_batches_and_threads_give_the_same_bits(
     kind: Any, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_WORTH_THREADS", 0)  # threads even for seven rows
-    n = 20_000
+    n = 20_000 if "memory" not in params else 3_000
     xs, ys = growing_stream(n)
     runs = {}
     for batch in (1, 7, 500):
@@ -56,6 +76,8 @@ def test_batches_and_threads_give_the_same_bits(
             if batch == 1 and threads == 2:
                 continue  # one row is never worth two threads: the same code runs
             model = kind(n_trees=6, seed=3, n_jobs=threads, **params)
+            if hasattr(model, "background"):
+                model.background = batch == 7
             answers: list[bytes] = []
             for a in range(0, n, batch):
                 answers += _padded(model.advance(xs[a : a + batch], ys[a : a + batch]), 12)

@@ -17,6 +17,7 @@ from support.events import growing_stream
 import streamforest
 from streamforest import (
     ConsistentForestClassifier,
+    NCMForestClassifier,
     OnlineForestClassifier,
     StreamForestClassifier,
 )
@@ -25,13 +26,20 @@ from streamforest.forests import snapshot
 from streamforest.forests.snapshot import decode, encode
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-KINDS = [ConsistentForestClassifier, OnlineForestClassifier, StreamForestClassifier]
+KINDS = [
+    ConsistentForestClassifier,
+    OnlineForestClassifier,
+    StreamForestClassifier,
+    NCMForestClassifier,
+]
 
 
 def _bounded(kind: Any, size: int) -> dict[str, Any]:
     """Parameters that hold a forest to about `size` bytes a tree, so that its bounds are met."""
     if kind is StreamForestClassifier:
         return {"max_ring_bytes": 4 * size, "challenge_rate": 0.02}
+    if kind is NCMForestClassifier:
+        return {"memory": size // 100, "swap_after": 128, "strategy": "hirf"}
     return {"max_fringe_bytes": size}
 
 
@@ -121,6 +129,7 @@ def test_golden_files_load_for_ever(path: Path) -> None:
 def test_there_are_golden_files() -> None:
     assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {
         "consistent-1",
+        "ncm-1",
         "online-1",
         "stream-1",
     }
