@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.tables import Config
 from streamforest.stream.events import json_schema
 from streamforest.stream.security import Security
 from streamforest.text import printable
@@ -28,6 +29,7 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
             ("events", f"{config.topics.events} at {config.kafka.servers}"),
             ("security", _security(config.kafka.security)),
             ("delivery", _delivery(config.kafka.delivery)),
+            *_labels(config),
             ("time", "the records' own timestamps (CreateTime unless the topic says otherwise)"),
         ]
     elif loaded.source is not None:
@@ -36,6 +38,21 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
         rows.append(("decoder", loaded.decoder.name))
     for label, text in rows:
         click.echo(f"{label:<9} {text}")
+
+
+def _labels(config: Config) -> list[tuple[str, str]]:
+    """Where late labels come from and how long they are waited for."""
+    labels = config.labels
+    if labels is None:
+        return []
+    where = "among the events" if config.topics.labels is None else f"on {config.topics.labels}"
+    return [
+        (
+            "labels",
+            f"by id, {where}; an event waits {labels.wait_seconds:,} s of stream time, at most "
+            f"{labels.max_events:,} events and {labels.max_bytes:,} bytes",
+        )
+    ]
 
 
 def _security(security: Security) -> str:

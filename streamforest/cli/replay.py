@@ -94,6 +94,8 @@ def replay(
             raise ConfigError(f"{source}: has no [source] to replay; add one")
         opened, config = pipeline.source, pipeline.config
         topic = topic or config.topics.events
+        if config.labels is not None:
+            labels_topic = labels_topic or config.topics.labels or topic
         if config.kafka is not None:
             connection = Connection(servers or config.kafka.servers, config.kafka.security)
             partitions = partitions or config.kafka.partitions

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.features import FeatureTable
 from streamforest.forests.labels import LabelTable
-from streamforest.kernels.tree import BOTH, PREDICT
+from streamforest.kernels.tree import LEARN, PREDICT
 
 Features = Mapping[Any, Any] | Sequence[float]
 
@@ -110,10 +110,11 @@ class Admission:
         numeric = self.features._fast is not None
         self._pack = Struct(f"{self._width}d").pack_into if numeric else None
 
-    def admit(self, x: Features, y: Any) -> bool:
+    def admit(self, x: Features, y: Any, predict: bool = True) -> bool:
         """Take an event; False if it is only predicted because its label is not admitted yet.
 
-        InputError if it cannot be taken: then it has left no trace.
+        Without `predict` it is a late label: the event is only learned, and where the label is not
+        admitted yet there is no row. InputError if it cannot be taken: then it has left no trace.
         """
         known = -1 if y is None else self.labels.find(y)
         learn = y is not None
@@ -123,17 +124,19 @@ class Admission:
                 self.labels.learn(y)  # says why it cannot
             seen = self.waiting.get(y, 0) + 1
             learn = counted = seen >= self.limits.min_class_events
-        self._take_features(x, learn)
+        if predict or learn:
+            self._take_features(x, learn)
         if known < 0 and y is not None:
             if counted:
                 self.waiting.pop(y, None)
                 self.labels.learn(y)
             else:
                 self._wait(y)
-        self._x.append(x)
-        self._y.append(y)
-        self._op.append(BOTH if learn else PREDICT)
-        self._new.append(known < 0 and y is not None)
+        if predict or learn:
+            self._x.append(x)
+            self._y.append(y)
+            self._op.append((PREDICT if predict else 0) | (LEARN if learn else 0))
+            self._new.append(known < 0 and y is not None)
         return counted
 
     def _wait(self, y: Any) -> None:

@@ -27,10 +27,18 @@ class ModelMeasures:
         self.per_event = LatencyHistogram()
 
     def update(
-        self, truth: Sequence[Hashable], predicted: Sequence[Hashable], seconds: float
+        self,
+        truth: Sequence[Hashable],
+        predicted: Sequence[Hashable],
+        seconds: float,
+        late: int = 0,
     ) -> None:
-        """Count one batch that took the model `seconds`, predicting and learning."""
+        """Count one batch that took the model `seconds`, predicting and learning.
+
+        `late` of them are labels of events that were counted without one before.
+        """
         self.totals.update(truth, predicted)
+        self.totals.events -= late
         self.recent.update(truth, predicted)
         if truth:
             self.per_batch.add(seconds)

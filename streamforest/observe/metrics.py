@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from streamforest._version import __version__
 from streamforest.observe.classes import TopClasses
 from streamforest.observe.histograms import BatchHistogram
+from streamforest.observe.late import LateMetrics
 
 _FAST = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 0.02, 0.1)
 _SLOW = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
@@ -71,6 +72,7 @@ class PipelineMetrics:
         self.registry = registry = CollectorRegistry()
         self._windows: dict[str, ModelWindow] = {}
         self._why: str | None = "starting"
+        self._late: LateMetrics | None = None
         self._trouble: Callable[[], str | None] = lambda: None
         self._turned: float | None = None
         self._sampled = self._looked = 0.0
@@ -189,6 +191,19 @@ class PipelineMetrics:
     def outcome(self, outcome: str, count: int) -> None:
         """So many events ended this way."""
         self._events.labels(outcome).inc(count)
+
+    def late(self, store: Any, labels: int, delays: Sequence[float]) -> None:
+        """So many labels were read; those that met their event came this much later (seconds)."""
+        assert self._late is not None, "a run with late labels begins by saying so"
+        self._events.labels("label").inc(labels)
+        self._late.told(store, delays)
+
+    def stands(self, store: Any) -> None:
+        """The run has recovered: late labels are counted from here on."""
+        self._events.labels("label")
+        if self._late is None:
+            self._late = LateMetrics(self.registry)
+        self._late.begin(store)
 
     def dead(self, reason: str) -> None:
         """An event was refused."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 from streamforest.runtime.commit import Pending
 from streamforest.runtime.journal import MAX_SLICES
+from streamforest.runtime.late import LateRules
 
 _IDLE_POLL = 0.5  # seconds a poll may wait when nothing is pending
 _PENDING_BYTES = 64 << 20  # a commit comes early rather than hold more
@@ -25,6 +26,10 @@ class Settings:
     bad_events: Literal["dead-letter", "skip", "stop"] = "dead-letter"
     top: int = 3
     pack: bool = False
+    late: LateRules | None = None
+    """By what labels meet their events; None where every event brings its label."""
+    labels_topic: str | None = None
+    """The topic that holds labels alone, where there is one."""
     drain: bool = False
     """End when everything there was has been read, instead of waiting for more."""
 

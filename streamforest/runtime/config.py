@@ -19,7 +19,7 @@ from streamforest.runtime.models import KINDS, Model, build, from_factory
 from streamforest.runtime.options import Checker, nearest
 from streamforest.runtime.security import read_security, refuse_secrets
 from streamforest.runtime.settings import gather
-from streamforest.runtime.tables import Config, KafkaTable, ModelTable, SourceTable
+from streamforest.runtime.tables import Config, KafkaTable, LabelsTable, ModelTable, SourceTable
 from streamforest.stream.decoders import Function
 from streamforest.stream.events import Bounds
 from streamforest.stream.kafka_topics import Topics
@@ -68,6 +68,7 @@ def load_pipeline(
         check.problem(
             f"topics.{keys[-1]}", topic, f"{keys[0]} has that name too; each needs its own"
         )
+    labels = _labels(check, topics, on_kafka=kafka is not None)
     described, models = _models(check, path.parent)
     limits = check.read("limits", tables.LIMITS)
     predictions = check.read("predictions", tables.PREDICTIONS)
@@ -82,6 +83,7 @@ def load_pipeline(
         source=table,
         kafka=kafka,
         topics=topics,
+        labels=labels,
         models=tuple(described),
         run=tables.run_table(run, name, kafka is not None, through=servers is not None),
         events_format=events["format"],
@@ -108,6 +110,16 @@ def _kafka(check: Checker, name: str) -> KafkaTable | None:
     security = read_security(check, values)
     own = {key: values[key] for key in tables.KAFKA}
     return KafkaTable(**{**own, "group": values["group"] or name, "security": security})
+
+
+def _labels(check: Checker, topics: Topics, on_kafka: bool) -> LabelsTable | None:
+    """`[labels]`, or a topic of their own, says that labels come by themselves."""
+    values = check.read("labels", tables.LABELS)
+    if "labels" not in check.settings.tables and topics.labels is None:
+        return None
+    if not on_kafka:
+        check.problem("labels", "…", "labels by themselves come on Kafka only; add [kafka] servers")
+    return LabelsTable(**values)
 
 
 def _source(

@@ -32,6 +32,7 @@ from streamforest.observe.measures import ModelMeasures
 from streamforest.runtime.answers import Likely, answers, reason_of, top_classes
 from streamforest.runtime.clocks import Clocks, Settings
 from streamforest.runtime.commit import Committer, Pending, Superseded
+from streamforest.runtime.intake import Intake, take_in
 from streamforest.runtime.journal import add_slice, read_standing
 from streamforest.runtime.models import Model
 from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
@@ -82,7 +83,7 @@ class Run:
         self.telemetry: Telemetry = telemetry or Silent()
         self.main = next(iter(models))
         self.commits = Committer(log, snapshots, settings.pack)
-        self.state = RunState.new(models, limits)
+        self.state = RunState.new(models, limits, settings.late)
         self.pending = Pending()
         self.ended = False
         self._configured = models
@@ -169,33 +170,20 @@ class Run:
         Whether an event is taken is decided before it joins the batch, by rules that depend on the
         events before it alone: the same stretches give the same decisions, however they are cut.
         """
-        decode, admit = self.log.decode, state.gate.admit
-        taken: list[tuple[Partition, Any, Any, int]] = []
-        number, waiting = state.events, 0
-        for partition, _, _, records in stretches:
-            for record in records:
-                try:
-                    event = decode(record)
-                    waiting += not admit(event.x, event.y)
-                    taken.append((partition, record, event.id, number))
-                except InputError as error:
-                    if publish:
-                        self._refuse(record, partition, error)
-                number += 1
-        rows = state.gate.take()
-        learned = _learned_before(rows, state.models[self.main])
-        labels, top = self._advance_models(state, rows, publish)
-        state.events = number
-        for partition, first, end, _ in stretches:
-            state.positions[partition] = end
-            if publish:
-                add_slice(self.pending.slices, *partition, first, end)
+        refuse = self._refuse if publish else _leave_out
+        intake = take_in(state, stretches, self.log.decode, refuse, self.settings.labels_topic)
+        learned = _learned_before(intake.rows, state.models[self.main])
+        labels, top = self._advance_models(state, intake, publish)
         if not publish:
             return
-        self._publish(taken, rows, labels, top, learned)
-        self.telemetry.outcome("predicted", len(rows) - waiting)
-        if waiting:
-            self.telemetry.outcome("not_admitted", waiting)
+        for partition, first, end, _ in stretches:
+            add_slice(self.pending.slices, *partition, first, end)
+        self._publish(intake, labels, top, learned)
+        self.telemetry.outcome("predicted", len(intake.taken) - intake.unadmitted)
+        if intake.unadmitted:
+            self.telemetry.outcome("not_admitted", intake.unadmitted)
+        if intake.late is not None and state.late is not None:
+            self.telemetry.late(state.late, intake.late.labels, intake.late.delays)
         for stretch in stretches:
             self.pending.timestamps += [record.timestamp for record in stretch.records]
 
@@ -214,29 +202,36 @@ class Run:
             self.pending.size += letter.size
 
     def _advance_models(
-        self, state: RunState, rows: Rows, publish: bool
+        self, state: RunState, intake: Intake, publish: bool
     ) -> tuple[list[Any], list[Likely]]:
         """Move every model through the rows; the answers of the first."""
         labels: list[Any] = []
         top: list[Likely] = []
-        if not len(rows):
+        rows, late = intake.rows, intake.late
+        if not len(rows) and (late is None or not late.judged):
             return labels, top
-        sample = publish and self.telemetry.samples()
-        for name, model in state.models.items():
+        sample = publish and len(rows) > 0 and self.telemetry.samples()
+        for number, (name, model) in enumerate(state.models.items()):
             table = rows.dicts if isinstance(model, RiverModel) else rows.table
             predict = _predict_seconds(model, table) if sample else None
-            begun = time.perf_counter()
-            with during("inside-advance"):
-                posteriors = model.advance(table, rows.y, rows.op)
-            seconds = time.perf_counter() - begun
-            classes = model.classes_
-            guesses = answers(posteriors, classes)
-            if name == self.main:
-                labels = guesses
-                top = top_classes(posteriors, classes, self.settings.top) if publish else []
-            state.measures[name].update(rows.y, guesses, seconds)
+            guesses, seconds = [], 0.0
+            if len(rows):
+                begun = time.perf_counter()
+                with during("inside-advance"):
+                    posteriors = model.advance(table, rows.y, rows.op)
+                seconds = time.perf_counter() - begun
+                classes = model.classes_
+                guesses = answers(posteriors, classes)
+                if name == self.main:
+                    labels = guesses
+                    top = top_classes(posteriors, classes, self.settings.top) if publish else []
+            truth, said, before = rows.y, guesses, 0
+            if late is not None:
+                truth, said = late.settle(guesses, number)
+                before = len(truth) - len(late.predicted)
+            state.measures[name].update(truth, said, seconds, before)
             if publish:
-                self.telemetry.advanced(name, model, rows.y, guesses, seconds)
+                self.telemetry.advanced(name, model, truth, said, seconds)
             if predict is not None:
                 learned = int(np.count_nonzero(rows.op & LEARN))
                 beyond = max(0.0, seconds - predict * len(rows))
@@ -247,18 +242,17 @@ class Run:
         return labels, top
 
     def _publish(
-        self,
-        taken: list[tuple[Partition, Any, Any, int]],
-        rows: Rows,
-        labels: list[Any],
-        top: list[Likely],
-        learned: list[int],
+        self, intake: Intake, labels: list[Any], top: list[Likely], learned: list[int]
     ) -> None:
         """Predictions as messages, waiting for the commit that makes them true."""
+        rows = intake.rows
+        columns: list[list[Any]] = [labels, top, rows.y, rows.new, learned]
+        if intake.late is not None and len(intake.late.predicted) < len(rows):
+            columns = [[column[row] for row in intake.late.predicted] for column in columns]
         commit = self.commits.next_number if self.log.numbers_commits else None
         out, size = self.pending.predictions, 0
         for (partition, record, identity, number), label, likely, truth, new, before in zip(
-            taken, labels, top, rows.y, rows.new, learned, strict=True
+            intake.taken, *columns, strict=True
         ):
             best = likely[0][1] if likely else 0.0
             topic, lane = partition
@@ -384,6 +378,8 @@ class Run:
             self.commits.standing = standing
             self.pending = Pending(self.events)
         self._meet(found.started)
+        if self.state.late is not None:
+            self.telemetry.stands(self.state.late)
         self.log.seek(self.state.positions)
 
     def _meet(self, started: Mapping[Partition, int]) -> None:
@@ -408,7 +404,9 @@ class Run:
         models, plain = self.snapshots.load(name, expected)
         path = self.snapshots.file(name)
         try:
-            state = RunState.restored(models, plain, self._configured, self.limits, self.source)
+            state = RunState.restored(
+                models, plain, self._configured, self.limits, self.source, self.settings.late
+            )
         except ConfigError as error:
             raise ConfigError(
                 f"{path}: {error}. Put them back, choose another run.folder, or start over with "
@@ -422,6 +420,10 @@ class Run:
     def _advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
         self.telemetry.beat()
         self._advance(state, stretches, publish=False)
+
+
+def _leave_out(record: Any, partition: Partition, error: InputError) -> None:
+    """What recovery does with an event that cannot be taken: its dead letter is there already."""
 
 
 def _predict_seconds(model: Model, table: Any) -> float:

@@ -181,7 +181,8 @@ def parameters_of(model: Any) -> dict[str, Any]:
 def take_run_time(model: Any, configured: Any) -> None:
     """Give a model read from a snapshot the run-time parameters of a configured one."""
     for name in RUN_TIME:
-        setattr(forest_of(model), name, getattr(forest_of(configured), name))
+        if hasattr(forest_of(configured), name):  # not every forest works in the background
+            setattr(forest_of(model), name, getattr(forest_of(configured), name))
 
 
 def limits_of(models: Sequence[Any], min_class_events: int, max_waiting: int, codec: str) -> Limits:

@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 from streamforest.runtime.clocks import Settings
 from streamforest.runtime.config import Pipeline
+from streamforest.runtime.late import LateRules
 from streamforest.runtime.loop import Run
 from streamforest.runtime.models import limits_of
 from streamforest.runtime.snapshots import SnapshotFolder
@@ -94,6 +95,7 @@ def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callabl
         session_ms=kafka.session_ms,
         stall_seconds=kafka.stall_seconds,
         security=kafka.security,
+        align_seconds=None if config.labels is None else config.labels.align_ms / 1000,
     )
     check_permissions(settings)
     return KafkaLog(settings, decode, stopping)
@@ -103,18 +105,36 @@ def _decoder(pipeline: Pipeline) -> RecordDecoder:
     """From records to events: the codec, or the function that the pipeline names."""
     config = pipeline.config
     if pipeline.decoder is None:
-        return by_value(decoder(cast(Format, config.events_format), config.bounds))
+        form = cast(Format, config.events_format)
+        return by_value(decoder(form, config.bounds, config.labels is not None))
     topic = config.topics.events
     if config.kafka is None:
         assert pipeline.source is not None
         topic = pipeline.source.topic
-    return by_function(pipeline.decoder, config.bounds, topic)
+    return by_function(pipeline.decoder, config.bounds, topic, config.labels is not None)
 
 
 def _codec_rules(pipeline: Pipeline) -> str:
     """By what messages become events, for the journal."""
-    bounds = pipeline.config.bounds.rules()
-    return bounds if pipeline.decoder is None else f"{bounds} decoder={pipeline.decoder.name}"
+    rules = pipeline.config.bounds.rules()
+    if pipeline.decoder is not None:
+        rules += f" decoder={pipeline.decoder.name}"
+    late = late_rules(pipeline)
+    return rules if late is None else f"{rules} {late.told()}"
+
+
+def late_rules(pipeline: Pipeline) -> LateRules | None:
+    """By what labels meet their events; None where every event brings its label."""
+    labels = pipeline.config.labels
+    if labels is None:
+        return None
+    return LateRules(
+        wait_ms=1000 * labels.wait_seconds,
+        max_events=labels.max_events,
+        max_bytes=labels.max_bytes,
+        max_early=labels.max_early,
+        clock_step_ms=1000 * labels.max_clock_step_seconds,
+    )
 
 
 def _settings(pipeline: Pipeline, drain: bool) -> Settings:
@@ -128,6 +148,8 @@ def _settings(pipeline: Pipeline, drain: bool) -> Settings:
         bad_events=cast(Literal["dead-letter", "skip", "stop"], config.bad_events),
         top=config.top,
         pack=config.pack,
+        late=late_rules(pipeline),
+        labels_topic=config.topics.labels,
         drain=drain or config.kafka is None,
     )
 
@@ -137,6 +159,9 @@ def _described(pipeline: Pipeline) -> dict[str, object]:
     config = pipeline.config
     form = config.events_format if pipeline.decoder is None else "decoder"
     if config.kafka is not None:
-        return {"topic": config.topics.events, "format": form}
+        told: dict[str, object] = {"topic": config.topics.events, "format": form}
+        if config.labels is not None:
+            told["labels"] = config.topics.labels or config.topics.events
+        return told
     assert pipeline.source is not None
     return {**pipeline.source.describe(), **({"format": form} if pipeline.decoder else {})}

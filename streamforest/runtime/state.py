@@ -10,6 +10,7 @@ from streamforest.errors import ConfigError, SnapshotError
 from streamforest.forests.admission import Admission, Limits
 from streamforest.observe.measures import ModelMeasures
 from streamforest.observe.prequential import Totals
+from streamforest.runtime.late import LabelStore, LateRules
 from streamforest.runtime.models import Model, parameters_of, take_run_time, wrap_model
 from streamforest.stream.records import Partition
 
@@ -39,16 +40,21 @@ class RunState:
     positions: dict[Partition, int] = field(default_factory=dict)
     events: int = 0
     pace: Pace = field(default_factory=Pace)
+    late: LabelStore | None = None
+    """Who waits for whom, where labels come by themselves."""
     newest_at: float = 0.0
     """When a class was last new, by this machine's clock; nothing depends on it."""
 
     @classmethod
-    def new(cls, models: Mapping[str, Model], limits: Limits) -> RunState:
+    def new(
+        cls, models: Mapping[str, Model], limits: Limits, late: LateRules | None = None
+    ) -> RunState:
         """Before the first event."""
         return cls(
             {name: model.clone() for name, model in models.items()},
             Admission(limits),
             {name: ModelMeasures() for name in models},
+            late=None if late is None else LabelStore(late),
         )
 
     def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +66,7 @@ class RunState:
             "positions": [[*partition, at] for partition, at in sorted(self.positions.items())],
             "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
             "admission": self.gate.state(),
+            **({} if self.late is None else {"labels": self.late.state(list(self.models))}),
         }
 
     def passing(self) -> dict[str, Any]:
@@ -78,6 +85,7 @@ class RunState:
         configured: Mapping[str, Model],
         limits: Limits,
         source: Mapping[str, Any],
+        late: LateRules | None = None,
     ) -> RunState:
         """From a snapshot, after checking that it is of this very pipeline."""
         try:
@@ -94,6 +102,7 @@ class RunState:
                 },
                 positions={(str(t), int(p)): int(at) for t, p, at in plain["positions"]},
                 events=int(plain["events"]),
+                late=_store(late, plain, list(wrapped)),
             )
         except (ConfigError, SnapshotError):
             raise
@@ -115,6 +124,12 @@ class RunState:
             self.newest_at = float(told["newest_at"])
         except (KeyError, TypeError, ValueError):
             return
+
+
+def _store(
+    rules: LateRules | None, plain: Mapping[str, Any], names: list[str]
+) -> LabelStore | None:
+    return None if rules is None else LabelStore.from_state(rules, plain["labels"], names)
 
 
 def _checked_models(models: Mapping[str, Any], configured: Mapping[str, Model]) -> dict[str, Model]:

@@ -58,6 +58,18 @@ class KafkaTable:
 
 
 @dataclass(frozen=True)
+class LabelsTable:
+    """`[labels]`: labels that come by themselves, how long they are waited for and how many."""
+
+    wait_seconds: int
+    max_events: int
+    max_bytes: int
+    max_early: int
+    max_clock_step_seconds: int
+    align_ms: int
+
+
+@dataclass(frozen=True)
 class RunTable:
     """`[run]`: sizes and intervals, where files go."""
 
@@ -78,6 +90,7 @@ class Config:
     source: SourceTable | None
     kafka: KafkaTable | None
     topics: Topics
+    labels: LabelsTable | None
     models: tuple[ModelTable, ...]
     run: RunTable
     events_format: str
@@ -175,7 +188,15 @@ _TOPIC = Option(
     "a topic's name: letters, digits, '.', '_' and '-', at most 249",
     None,
 )
-TOPICS = dict.fromkeys(("events", "predictions", "dead_letters", "journal"), _TOPIC)
+TOPICS = dict.fromkeys(("events", "labels", "predictions", "dead_letters", "journal"), _TOPIC)
+LABELS = {
+    "wait_seconds": whole(1, 10**9, default=86_400),
+    "max_events": whole(1, 10**7, default=100_000),
+    "max_bytes": whole(1 << 16, 1 << 36, default=64 << 20),
+    "max_early": whole(1, 10**7, default=10_000),
+    "max_clock_step_seconds": whole(1, 10**9, default=3_600),
+    "align_ms": whole(0, 600_000, default=1_000),
+}
 EVENTS = {
     "format": choice("json", "msgpack", default="json"),
     "decoder": text("module:function", None),
@@ -210,6 +231,7 @@ TABLES = [
     "source",
     "kafka",
     "topics",
+    "labels",
     "events",
     "model",
     "shadow",

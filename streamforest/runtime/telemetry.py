@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from streamforest.runtime.late import LabelStore
 from streamforest.runtime.models import Model
 from streamforest.runtime.snapshots import Snapshot
 
@@ -31,6 +32,12 @@ class Telemetry(Protocol):
 
     def outcome(self, outcome: str, count: int) -> None:
         """So many events ended this way."""
+
+    def late(self, store: LabelStore, labels: int, delays: list[float]) -> None:
+        """So many labels were read; those that met their event came this much later (seconds)."""
+
+    def stands(self, store: LabelStore) -> None:
+        """The run has recovered; this is its label store."""
 
     def dead(self, reason: str) -> None:
         """An event was refused."""

@@ -7,6 +7,8 @@ function gets a `Message` and gives the event, as a dict or an `Event`:
         order = parse(message.value)
         return {"x": {"amount": order.amount, "country": order.country}, "y": order.fraud}
 
+With late labels (`[labels]`) a message may also be a label: then the dict has an `id` and a `y`, no `x`.
+
 Its values are numbers (NumPy's and decimals too), text, or None; `x` may also be a list, an array, or raw
 little-endian float32. What it gives is held to the limits of any other event.
 
@@ -85,13 +87,15 @@ def _check_key(key: bytes) -> None:
         raise EventError(f"no event: a key of {len(key):,} bytes, over {MAX_KEY:,}", "too_large")
 
 
-def by_function(function: Function, bounds: Bounds, topic: str) -> RecordDecoder:
+def by_function(
+    function: Function, bounds: Bounds, topic: str, labels: bool = False
+) -> RecordDecoder:
     """A user's function, with its result held to the same rules as a message of the codec's.
 
     `topic` is for records that do not know theirs.
     """
     call, spec = function.call, function.spec
-    unpack = decoder("msgpack", dataclasses.replace(bounds, max_bytes=sys.maxsize))
+    unpack = decoder("msgpack", dataclasses.replace(bounds, max_bytes=sys.maxsize), labels)
 
     def decode(record: Any) -> Event:
         value = record.value

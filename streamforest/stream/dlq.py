@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -89,7 +89,7 @@ def _check(where: str | Connection, topic: str, needs: list[Need]) -> None:
 def send_back(
     where: str | Connection, topics: Topics, reason: str | None = None
 ) -> tuple[int, int]:
-    """Send dead letters back to the pipeline's events, each once; (sent, left out).
+    """Send dead letters back to where they came from, each once; (sent, left out).
 
     A transaction holds some messages and how far the dead letters were read, so that a second call
     goes on where the first ended, and a crash in between sends nothing twice. A letter whose value
@@ -107,7 +107,7 @@ def send_back(
     sent = left = 0
     try:
         producer.init_transactions()
-        lanes = producer.partitions_for(topics.events)
+        lanes = {name: producer.partitions_for(name) for name in topics.inputs}
         for number in sorted(consumer.partitions_for_topic(topics.dead_letters)):
             tp = TopicPartition(topics.dead_letters, number)
             records = _records(consumer, tp, consumer.committed(tp, timeout_ms=20_000) or 0)
@@ -115,7 +115,7 @@ def send_back(
                 back = [
                     whole
                     for letter in map(read_letter, batch)
-                    if letter is not None and _wanted(letter, topics, lanes, reason)
+                    if letter is not None and _wanted(letter, lanes, reason)
                     if (whole := _whole(where, letter)) is not None
                 ]
                 producer.begin_transaction()
@@ -142,10 +142,9 @@ def send_back(
     return sent, left
 
 
-def _wanted(letter: Letter, topics: Topics, lanes: Iterable[int], reason: str | None) -> bool:
+def _wanted(letter: Letter, lanes: Mapping[str, Collection[int]], reason: str | None) -> bool:
     return (
-        letter.topic == topics.events
-        and letter.partition in lanes
+        letter.partition in lanes.get(letter.topic, ())
         and letter.offset >= 0
         and (reason is None or letter.reason == reason)
     )

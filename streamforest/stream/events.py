@@ -66,15 +66,20 @@ class Event(msgspec.Struct, gc=False):
 Decoder = Callable[[bytes | None], Event]
 
 
-def event_type(bounds: Bounds, raw: bool = False, strict: bool = False) -> Any:
-    """The type of an event within bounds: with raw bytes as a vector, or with no unknown fields."""
+def event_type(
+    bounds: Bounds, raw: bool = False, strict: bool = False, labels: bool = False
+) -> Any:
+    """The type of an event within bounds: with raw bytes as a vector, with no unknown fields, or with
+    labels alone among them, whose `x` is then UNSET.
+    """
     text = Annotated[str, Meta(max_length=bounds.max_text)]
     label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | text | None
     x: Any = dict[text, float | bool | text | None] | Vector
+    x = x | bytes if raw else x
     return msgspec.defstruct(
         "Event",
         [
-            ("x", x | bytes if raw else x),
+            ("x", x | msgspec.UnsetType, msgspec.UNSET) if labels else ("x", x),
             ("y", label, None),
             ("id", text | int | None, None),
             ("ts", int | float | text | None, None),
@@ -86,8 +91,11 @@ def event_type(bounds: Bounds, raw: bool = False, strict: bool = False) -> Any:
     )
 
 
-def decoder(form: Format = "json", bounds: Bounds = BOUNDS) -> Decoder:
+def decoder(form: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False) -> Decoder:
     """A function from a message's bytes to its event; it raises only `EventError`.
+
+    With `labels` a message without `x` is the label of an event that has come, or is to come, by itself:
+    `{"id": "e-17", "y": "cat"}`.
 
     >>> decode = decoder()
     >>> decode(b'{"x": {"a": 1, "b": "red"}, "y": "cat"}').x
@@ -97,7 +105,7 @@ def decoder(form: Format = "json", bounds: Bounds = BOUNDS) -> Decoder:
     ...
     streamforest.errors.EventError: no event: Object missing required field `x`
     """
-    parse = _parser(form, bounds)
+    parse = _parser(form, bounds, labels)
     most = bounds.max_bytes
 
     def decode(value: bytes | None) -> Event:
@@ -111,7 +119,7 @@ def decoder(form: Format = "json", bounds: Bounds = BOUNDS) -> Decoder:
             if isinstance(error, EventError):
                 raise
             raise EventError(f"no event: {error}", "undecodable") from None
-        if event.v != VERSION or type(event.x) is bytes:
+        if event.v != VERSION or type(event.x) is bytes or event.x is msgspec.UNSET:
             return checked(event)
         return event  # type: ignore[no-any-return]
 
@@ -143,13 +151,18 @@ def checked(event: Any) -> Event:
         raise EventError(
             f"no event: envelope version {event.v}, this consumer reads {VERSION}", "version"
         )
+    if event.x is msgspec.UNSET and (event.y is None or event.id is None):
+        raise EventError(
+            "no event: Object missing required field `x`; nor a label, which has an id and a y",
+            "invalid",
+        )
     if type(event.x) is bytes:
         event.x = _vector(event.x)
     found: Event = event
     return found
 
 
-def _parser(form: Format, bounds: Bounds) -> Callable[[Any], Any]:
+def _parser(form: Format, bounds: Bounds, labels: bool) -> Callable[[Any], Any]:
     """Bytes to an event, with an eye on how deep they go.
 
     An event without unknown fields is as deep as its type, so a parser that refuses others comes
@@ -158,8 +171,9 @@ def _parser(form: Format, bounds: Bounds) -> Callable[[Any], Any]:
     """
     module = msgspec.json if form == "json" else msgspec.msgpack
     is_deeper = json_is_deeper if form == "json" else _msgpack_is_deeper
-    plain = module.Decoder(event_type(bounds, raw=form != "json", strict=True)).decode
-    usual = module.Decoder(event_type(bounds, raw=form != "json")).decode
+    raw = form != "json"
+    plain = module.Decoder(event_type(bounds, raw, strict=True, labels=labels)).decode
+    usual = module.Decoder(event_type(bounds, raw, labels=labels)).decode
     most, has_more = bounds.max_depth, False
 
     def parse(value: bytes) -> Any:

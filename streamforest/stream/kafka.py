@@ -30,6 +30,7 @@ from kafka.errors import (
 )
 
 from streamforest.errors import BrokerError, RecoveryError
+from streamforest.stream.aligned import Alignment
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.diagnosis import diagnose
 from streamforest.stream.failpoints import failpoint
@@ -39,6 +40,7 @@ from streamforest.stream.kafka_guard import (
     TransactionalProducer,
     answered_ago,
     captured,
+    unpark,
 )
 from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
 from streamforest.stream.kafka_reader import KafkaReader, commit_number, read_journal
@@ -70,6 +72,7 @@ _NOT_OURS = (
 _METADATA_LIMIT = 4096
 _STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
 _ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot be reached
+_ALIGNED_POLL = 0.05  # seconds a poll may take while records are in hand
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -91,6 +94,8 @@ class KafkaSettings:
     """How often the client looks for new partitions."""
     stall_seconds: float = 60.0
     fetch_bytes: int = 16 << 20
+    align_seconds: float | None = None
+    """Read partitions side by side by their records' times, waiting this long for one at most."""
     security: Security = Security()  # noqa: RUF009 - frozen
 
     @property
@@ -164,6 +169,9 @@ class KafkaLog:
         self._stop_seen = 0.0
         self._failing: str | None = None
         self._failed_at = 0.0
+        self._aligned: Alignment | None = None
+        if settings.align_seconds is not None:
+            self._aligned = Alignment(settings.align_seconds)
         producer: dict[str, Any] = {
             **settings.client(),
             "acks": "all",
@@ -217,7 +225,7 @@ class KafkaLog:
     def _join(self) -> None:
         if self._consumer is not None:
             return
-        topic = self.settings.topics.events
+        topics = self.settings.topics.inputs
         consumer = KafkaConsumer(
             **self.settings.client(),
             group_id=self.settings.group,
@@ -234,13 +242,14 @@ class KafkaLog:
             partition_assignment_strategy=[OneOwnerAssignor()],
         )
         use_quick_records(consumer)
-        consumer.subscribe([topic], listener=_Listener(self))
-        if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
-            consumer.close(autocommit=False)
-            raise BrokerError(
-                f"the broker at {self.settings.servers} has no topic {topic!r}: "
-                "make it, or run with --create-topics"
-            )
+        consumer.subscribe(topics, listener=_Listener(self))
+        for topic in topics:
+            if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
+                consumer.close(autocommit=False)
+                raise BrokerError(
+                    f"the broker at {self.settings.servers} has no topic {topic!r}: "
+                    "make it, or run with --create-topics"
+                )
         self._consumer = consumer
         self._watch = JoinWatch(consumer)
 
@@ -298,6 +307,8 @@ class KafkaLog:
             for partition, offset in positions.items():
                 self._consumer.seek(TopicPartition(*partition), offset)
             self._consumer.resume(*self._assigned)
+        if self._aligned is not None:
+            self._aligned.begin([tuple(tp) for tp in self._assigned])
 
     @contextmanager
     def _while_ours(self) -> Iterator[None]:
@@ -312,6 +323,9 @@ class KafkaLog:
         """The next records; Reassigned if partitions were given out anew in the meantime."""
         if not self._attached:
             raise Reassigned("the partitions were given out anew")
+        if self._aligned is not None and len(self._aligned):
+            timeout = min(timeout, _ALIGNED_POLL)
+        unpark(self._consumer)
         try:
             polled = self._consumer.poll(timeout_ms=int(timeout * 1000), max_records=most)
         except OffsetOutOfRangeError as error:
@@ -334,11 +348,37 @@ class KafkaLog:
         if polled or answered_ago(self._consumer) < time.monotonic() - self._failed_at:
             self._recovered()
         self._look_for_stalls(polled)
+        if self._aligned is not None:
+            return self._side_by_side(self._aligned, polled, most)
         return [
             Stretch((tp.topic, tp.partition), batch[0].offset, batch[-1].offset + 1, batch)
             for tp, batch in polled.items()
             if batch
         ]
+
+    def _side_by_side(
+        self, aligned: Alignment, polled: Mapping[TopicPartition, list[Any]], most: int
+    ) -> list[Stretch]:
+        """The next records by their times; partitions with plenty in hand are not read further."""
+        for tp, batch in polled.items():
+            aligned.add(tuple(tp), batch)
+        taken = aligned.take(most, time.monotonic(), self._behind)
+        full = {TopicPartition(*partition) for partition in aligned.full()}
+        with self._while_ours():
+            paused = self._consumer.paused()
+            self._consumer.pause(*(full - paused))
+            self._consumer.resume(*(paused - full))
+        return taken
+
+    def _behind(self, partitions: list[Partition]) -> list[Partition]:
+        """Those that have more than was polled, or of which nothing is known yet."""
+        found = []
+        for partition in partitions:
+            tp = TopicPartition(*partition)
+            end = self._consumer.highwater(tp)
+            if end is None or self._consumer.position(tp) < end:
+                found.append(partition)
+        return found
 
     def _look_for_stalls(self, polled: Mapping[Any, Any]) -> None:
         """Begin anew with a partition that has records but has brought none for a long time.
@@ -347,7 +387,7 @@ class KafkaLog:
         """
         now = time.monotonic()
         quiet = []
-        for tp in self._consumer.assignment() & set(self._assigned):
+        for tp in self._consumer.assignment() & set(self._assigned) - self._consumer.paused():
             position, since = self._progress.get(tp, (-1, now))
             if tp in polled:
                 self._progress[tp] = (polled[tp][-1].offset + 1, now)
@@ -392,7 +432,7 @@ class KafkaLog:
             log.info("a poll failed: %s", error)
         if self._attached:
             with self._while_ours():
-                self._consumer.resume(*self._assigned)
+                self._consumer.resume(*self._assigned)  # the next poll pauses those that are full
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now: no partitions, or a broker that has stopped answering."""
@@ -419,7 +459,7 @@ class KafkaLog:
 
     def at_end(self) -> bool:
         """Whether every partition has been read to where it ends now."""
-        if not self._attached:
+        if not self._attached or (self._aligned is not None and len(self._aligned)):
             return False
         try:
             ends = self._consumer.end_offsets(self._assigned)

@@ -15,8 +15,11 @@ E. Calls made while the broker is down can be lost and then wait without end. Th
    `await_ready` must return False instead of raising (`mend_sender`), and every call that waits has a
    deadline (`within`).
 
-One more was met on the way: a batch larger than its topic allows is split by the sender, after which
-`flush` fails for ever. So it is not split (`mend_sender`) but fails, and smaller batches are made.
+Two more were met on the way. Records of a partition that was paused are parked, and are not taken up
+again after `resume` while an empty fetch is still the current one, which it is for ever if everything else
+has been read: `unpark` lets go of it before each poll. And a batch larger than its topic allows is split by
+the sender, after which `flush` fails for ever. So it is not split (`mend_sender`) but fails, and smaller
+batches are made.
 """
 
 from __future__ import annotations
@@ -90,6 +93,14 @@ def mend_sender(producer: Any) -> None:
 
     client.await_ready = await_ready
     producer._sender._can_split = lambda batch, error: False
+
+
+def unpark(consumer: Any) -> None:
+    """Let records of a partition that was paused and resumed be read: call it before a poll."""
+    fetcher = consumer._fetcher
+    current = fetcher._next_partition_records
+    if current is not None and not current:
+        fetcher._next_partition_records = None
 
 
 def _outcome(future: Any) -> tuple[int, BaseException | None]:

@@ -4,6 +4,7 @@ The broker itself is asked, before anything is read, so that all that is missing
 nothing stops half-way. Only a transactional id cannot be asked about: the first transaction tells.
 
     topic  events        Read
+    topic  labels        Read             (where late labels have a topic of their own)
     topic  predictions   Write
     topic  dead letters  Write
     topic  journal       Read, Write      (recovery reads it)
@@ -51,7 +52,7 @@ class Need(NamedTuple):
 def needs_of_run(topics: Topics, group: str, exactly_once: bool) -> list[Need]:
     """What `streamforest run` needs, all of it."""
     needs = [
-        Need("Read", "topic", topics.events),
+        *(Need("Read", "topic", name) for name in topics.inputs),
         Need("Write", "topic", topics.predictions),
         Need("Write", "topic", topics.dead_letters),
         Need("Write", "topic", topics.journal),
@@ -66,8 +67,7 @@ def needs_of_dlq_replay(topics: Topics) -> list[Need]:
     own = f"{topics.dead_letters}.replay"
     return [
         Need("Read", "topic", topics.dead_letters),
-        Need("Read", "topic", topics.events),
-        Need("Write", "topic", topics.events),
+        *(Need(what, "topic", name) for name in topics.inputs for what in ("Read", "Write")),
         Need("Read", "group", own),
         Need("Write", "transactional id", own),
     ]

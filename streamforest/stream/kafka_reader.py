@@ -16,6 +16,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFa
 
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.stream.kafka_clients import connect
+from streamforest.stream.kafka_guard import unpark
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.records import Partition
 from streamforest.stream.security import Connection
@@ -74,6 +75,7 @@ def read_journal(
 
 
 def _poll(consumer: Any) -> Any:
+    unpark(consumer)
     try:
         return consumer.poll(timeout_ms=500, max_records=2_000)
     except OffsetOutOfRangeError:

@@ -39,6 +39,13 @@ class Topics:
     predictions: str
     dead_letters: str
     journal: str
+    labels: str | None = None
+    """Where late labels come from, if not from among the events."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """What is read."""
+        return [self.events] if self.labels is None else [self.events, self.labels]
 
     @classmethod
     def of(cls, pipeline: str, **named: str | None) -> Topics:
@@ -53,7 +60,8 @@ class Topics:
             "dead_letters": f"{pipeline}.dlq",
             "journal": f"{pipeline}.journal",
         }
-        return cls(**{key: named.get(key) or name for key, name in usual.items()})
+        own = {key: named.get(key) or name for key, name in usual.items()}
+        return cls(**own, labels=named.get("labels"))
 
     def shared(self) -> dict[str, list[str]]:
         """Names that more than one of them has, with those.
@@ -63,7 +71,8 @@ class Topics:
         """
         users: dict[str, list[str]] = {}
         for key, name in asdict(self).items():
-            users.setdefault(name, []).append(key)
+            if name is not None:
+                users.setdefault(name, []).append(key)
         return {name: keys for name, keys in users.items() if len(keys) > 1}
 
 
@@ -120,7 +129,7 @@ def ensure_topics(where: str | Connection, topics: Topics, create: bool, partiti
     """See that all topics are there; make the missing ones if `create`, else name them."""
     client = admin(where)
     try:
-        wanted = [topics.events, topics.predictions, topics.dead_letters, topics.journal]
+        wanted = [*topics.inputs, topics.predictions, topics.dead_letters, topics.journal]
         found = client.describe_topics(wanted)
         missing = [topic["name"] for topic in found if topic["error_code"] == _UNKNOWN]
         missing.sort(key=wanted.index)
@@ -130,7 +139,7 @@ def ensure_topics(where: str | Connection, topics: Topics, create: bool, partiti
                 "make them, or run with --create-topics"
             )
         for name in missing:
-            count = partitions if name in (topics.events, topics.predictions) else 1
+            count = partitions if name in (*topics.inputs, topics.predictions) else 1
             create_topic(client, name, count, _FOR_EVER if name == topics.journal else None)
     finally:
         client.close()

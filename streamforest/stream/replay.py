@@ -49,6 +49,8 @@ class ReplayOptions:
     form: Format = "json"
     label_delay: int = 0
     labels_topic: str | None = None
+    label_lanes: int | None = None
+    """Partitions of the labels' topic, where they differ from the events'."""
     start: int = 0
     """Messages to leave out, because an earlier replay with the same options has sent them."""
     vectors: bool = False
@@ -67,7 +69,7 @@ class Message:
 def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
     """All messages of a replay, in order."""
     draw = random.Random(options.seed)
-    waiting: deque[tuple[str, Any]] = deque()
+    waiting: deque[tuple[str, Any, int]] = deque()
     labels = options.labels_topic or f"{options.topic}.labels"
     number = 0
     for loop in range(options.loops):
@@ -79,7 +81,7 @@ def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
                 lane = number % options.partitions
             fields = _fields(row, f"{loop}-{row.offset}", options)
             if options.label_delay and fields is not None:
-                waiting.append((fields["id"], fields.pop("y", None)))
+                waiting.append((fields["id"], fields.pop("y", None), lane))
             value = (row.value or b"") if fields is None else encode(fields, options.form)
             yield Message(options.topic, lane, value)
             number += 1
@@ -99,8 +101,11 @@ def _fields(row: RecordedRow, identity: str, options: ReplayOptions) -> dict[str
     return fields
 
 
-def _label(topic: str, late: tuple[str, Any], options: ReplayOptions) -> Message:
-    return Message(topic, 0, encode({"id": late[0], "y": late[1]}, options.form))
+def _label(topic: str, late: tuple[str, Any, int], options: ReplayOptions) -> Message:
+    """A label, in the partition of the same number as its event's."""
+    identity, y, lane = late
+    lane %= options.label_lanes or options.partitions
+    return Message(topic, lane, encode({"id": identity, "y": y}, options.form))
 
 
 def bad_value(draw: random.Random) -> bytes:
@@ -129,8 +134,10 @@ def replay(
     """Make the topic if it is missing and send everything; how many messages the broker took."""
     wanted = {options.topic: options.partitions}
     if options.label_delay:
-        wanted[options.labels_topic or f"{options.topic}.labels"] = 1
-    there = prepare(where, wanted)[options.topic]
+        wanted[options.labels_topic or f"{options.topic}.labels"] = options.partitions
+    lanes = prepare(where, wanted)
+    there = lanes[options.topic]
+    options = replace(options, label_lanes=list(lanes.values())[-1])
     if there != options.partitions:
         log.info("%s has %d partitions already: these are used", options.topic, there)
         options = replace(options, partitions=there)

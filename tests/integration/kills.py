@@ -13,7 +13,7 @@ from pathlib import Path
 
 from integration.feed import events, send
 
-from streamforest.testing import FAILPOINTS, Broker, Consumer
+from streamforest.testing import FAILPOINTS, Broker
 from streamforest.testing.forked import ForkedConsumer
 
 FOREST = (
@@ -87,8 +87,13 @@ def run_plan(
     model: str,
     strings: bool = True,
     delivery: str = "exactly-once",
+    send_more: Callable[[int | None], int] | None = None,
 ) -> Tally:
-    """Live and die as planned, then drain what is left in a last, undisturbed life."""
+    """Live and die as planned, then drain what is left in a last, undisturbed life.
+
+    `send_more` sends the next so many messages, or all that are left, where they are not the usual
+    ones.
+    """
     begun, tally = time.monotonic(), Tally()
     path = folder / "pipeline.toml"
     path.write_text(
@@ -110,11 +115,14 @@ def run_plan(
     )
     share = plan.events // (2 * len(lives))
     draw = random.Random(plan.seed)
-    with Consumer(path, folder=folder) as first:  # compiles the kernels, if nobody has yet
-        first.until_ready(timeout=400)
+    with ForkedConsumer(path, folder=folder) as first:
+        first.until_ready(timeout=400)  # the server compiles the kernels, if nobody has yet
         assert first.stop() == 0
 
-    def more(n: int) -> None:
+    def more(n: int | None) -> None:
+        if send_more is not None:
+            tally.sent += send_more(n)
+            return
         chunk = itertools.islice(feed, n)
         tally.sent += send(broker.servers, topic, chunk, plan.partitions, tally.sent)
 
@@ -122,9 +130,9 @@ def run_plan(
         more(share)
         _live(broker, path, folder, way, draw, more)
         tally.deaths[way] += 1
-    more(max(0, plan.events - tally.sent))
-    with Consumer(path, "--drain", folder=folder) as last:
-        code = last.wait(300)
+    more(max(0, plan.events - tally.sent) if send_more is None else None)
+    with ForkedConsumer(path, "--drain", folder=folder) as last:
+        code = last.wait_or_tell(300)
         assert code == 0, last.log()[-3000:]
     tally.seconds = time.monotonic() - begun
     return tally

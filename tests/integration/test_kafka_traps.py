@@ -29,6 +29,7 @@ from streamforest.stream.kafka_guard import (
     TransactionalProducer,
     captured,
     mend_sender,
+    unpark,
     within,
 )
 from streamforest.stream.kafka_topics import admin, create_topic
@@ -295,3 +296,42 @@ def test_a_call_without_an_answer_has_an_end() -> None:
     assert within(5.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         within(5.0, lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("remedy", [True, False])
+def test_records_of_a_paused_partition_come_back(
+    kafka_broker: Broker, kafka_topic: TopicMaker, remedy: bool
+) -> None:
+    topic = kafka_topic("parked", partitions=2)
+    producer = KafkaProducer(bootstrap_servers=kafka_broker.servers)
+    for i in range(200):
+        producer.send(topic, b"%d" % i, partition=i % 2)
+    producer.flush(timeout=30)
+    producer.close()
+    consumer = KafkaConsumer(bootstrap_servers=kafka_broker.servers, group_id=None)
+    both = [TopicPartition(topic, p) for p in range(2)]
+    consumer.assign(both)
+    for tp in both:
+        consumer.seek(tp, 0)
+    read = dict.fromkeys(both, 0)
+
+    def poll() -> None:
+        if remedy:
+            unpark(consumer)
+        for tp, records in consumer.poll(timeout_ms=100, max_records=10).items():
+            read[tp] += len(records)
+
+    until(lambda: poll() or any(read.values()))  # type: ignore[func-returns-value]
+    (first,) = (tp for tp in both if read[tp])
+    (other,) = (tp for tp in both if tp != first)
+    consumer.pause(first)
+    until(lambda: poll() or read[other] == 100)  # type: ignore[func-returns-value]
+    poll()
+    consumer.resume(first)
+    if remedy:
+        until(lambda: poll() or read[first] == 100)  # type: ignore[func-returns-value]
+    else:
+        for _ in range(20):
+            poll()
+        assert read[first] < 100
+    consumer.close(autocommit=False)

@@ -1,0 +1,65 @@
+"""Metrics of labels that come by themselves: what became of them, how late they were, who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from streamforest.observe.histograms import BatchHistogram
+
+_OUTCOMES = ("matched", "early", "expired", "duplicate", "unmatched")
+_DELAYS = (0.1, 1, 10, 60, 300, 1_800, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+
+
+class LateMetrics:
+    """Made when a run says that it has late labels: other pipelines have none of these."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._labels = Counter(
+            "streamforest_labels",
+            "Late labels by outcome; expired: events that got none in time.",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in _OUTCOMES:
+            self._labels.labels(outcome)
+        self._delay = BatchHistogram(
+            "streamforest_label_delay_seconds",
+            "From an event's record timestamp to its label's.",
+            _DELAYS,
+            registry,
+        )
+        self._delay.add([])
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"streamforest_{name}", text, registry=registry)
+
+        self._share = gauge(
+            "labelled_share_ratio", "Share of events that got their label, of those decided."
+        )
+        self._waiting = gauge("label_store_events", "Events that wait for their label.")
+        self._early = gauge("label_store_labels", "Labels that wait for their event.")
+        self._bytes = gauge("label_store_bytes", "Features of the events that wait.")
+        self._counted = dict.fromkeys(_OUTCOMES, 0)
+
+    def begin(self, store: Any) -> None:
+        """Count from here on: what came before was another process's, or is told already."""
+        self._counted = dict(store.counts)
+        self._look(store)
+
+    def told(self, store: Any, delays: Sequence[float]) -> None:
+        """A batch with events or labels went through."""
+        for outcome in _OUTCOMES:
+            self._labels.labels(outcome).inc(store.counts[outcome] - self._counted[outcome])
+        self._counted = dict(store.counts)
+        if delays:
+            self._delay.add(delays)
+        self._look(store)
+
+    def _look(self, store: Any) -> None:
+        self._share.set(store.share or 0.0)
+        self._waiting.set(len(store.waiting))
+        self._early.set(len(store.early))
+        self._bytes.set(store.bytes)

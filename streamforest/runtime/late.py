@@ -1,0 +1,315 @@
+"""Labels that come later than their events, or earlier: who waits for whom, for how long.
+
+An event without a label is predicted at once and waits here, with its features and with what each model
+said of it. When its label comes, by `id`, the model learns from the event as it was, and the label is
+held against the prediction made at the time. A label may also come before its event.
+
+Each label ends as one of these, and each event that waits as matched or expired:
+
+    matched     met its event (an early one: when the event came)
+    duplicate   a second label for an id: counted and ignored
+    unmatched   no event came in time, or the event had expired
+    early       came before its event; it is held, and will be matched or unmatched
+    expired     an event that waited too long, or was pushed out by newer ones
+
+Everything is bounded, by number and in bytes, and the oldest goes first. Time is stream time (`clock.py`):
+what is matched and what expires is a function of the records in the journal's order, so that recovery
+comes to the very same end. All of it is part of the snapshot.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import ValuesView
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from streamforest.errors import SnapshotError
+from streamforest.runtime.clock import StreamClock
+
+MATCHED, EARLY, EXPIRED = "matched", "early", "expired"
+DUPLICATE, UNMATCHED = "duplicate", "unmatched"
+OUTCOMES = (MATCHED, EARLY, EXPIRED, DUPLICATE, UNMATCHED)
+AT_ONCE, NEVER = "at_once", "never"
+"""Events that brought their label along, and those that cannot wait for one: without an id, or with one
+that another event has."""
+_COUNTS = (*OUTCOMES, AT_ONCE, NEVER)
+_FIXED = 200  # bytes that an event takes beside its features
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+
+@dataclass(frozen=True)
+class LateRules:
+    """Bounds of the store: how long, how many, how much."""
+
+    wait_ms: int = 86_400_000
+    max_events: int = 100_000
+    max_bytes: int = 64 << 20
+    max_early: int = 10_000
+    clock_step_ms: int = 3_600_000
+
+    @property
+    def max_ids(self) -> int:
+        """Ids remembered after they were matched or have expired, to tell a second label apart."""
+        return 2 * self.max_events
+
+    def told(self) -> str:
+        """In a few words, for the journal: events and labels are matched by these."""
+        return (
+            f"labels wait={self.wait_ms} events={self.max_events} bytes={self.max_bytes} "
+            f"early={self.max_early} step={self.clock_step_ms}"
+        )
+
+
+@dataclass(slots=True)
+class Waiting:
+    """An event that waits for its label. `since` is stream time, None until the clock is sure of it."""
+
+    x: bytes
+    at: int
+    since: int | None
+    guesses: list[Any] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it is counted with."""
+        return len(self.x) + _FIXED
+
+    def features(self) -> Any:
+        """As they came with the event."""
+        return msgspec.msgpack.decode(self.x)
+
+
+@dataclass(slots=True)
+class Held:
+    """A label that waits for its event."""
+
+    y: Any
+    at: int
+    since: int | None
+    place: Place
+
+
+@dataclass(slots=True)
+class Known:
+    """An id that is done with: labelled, or else expired."""
+
+    labelled: bool
+    since: int | None
+
+
+class LabelStore:
+    """Events that wait for labels and labels that wait for events, by id, the oldest first."""
+
+    def __init__(self, rules: LateRules) -> None:
+        self.rules = rules
+        self.clock = StreamClock(rules.clock_step_ms)
+        self.waiting: dict[Any, Waiting] = {}
+        self.early: dict[Any, Held] = {}
+        self.known: dict[Any, Known] = {}
+        self.bytes = 0
+        self.counts: Counter[str] = Counter(dict.fromkeys(_COUNTS, 0))
+
+    # ---- looking things up, as of the time a record would make it
+
+    def event_of(self, identity: Any, timestamp: int) -> Waiting | None:
+        """The event that waits for this label."""
+        found = self.waiting.get(identity)
+        return None if found is None or self._over(found.since, timestamp) else found
+
+    def label_of(self, identity: Any, timestamp: int) -> Held | None:
+        """The label that waits for this event."""
+        found = self.early.get(identity)
+        return None if found is None or self._over(found.since, timestamp) else found
+
+    def _over(self, since: int | None, timestamp: int) -> bool:
+        return self._is_over(since, self.clock.peek(timestamp))
+
+    def _is_over(self, since: int | None, now: int | None) -> bool:
+        return since is not None and now is not None and since + self.rules.wait_ms < now
+
+    # ---- what a record changes: take out what it meets, let time pass, put in what is new
+
+    def take_event(self, identity: Any) -> None:
+        """The event's label has come."""
+        self.bytes -= self.waiting.pop(identity).size
+
+    def take_label(self, identity: Any) -> None:
+        """The label's event has come."""
+        del self.early[identity]
+
+    def tick(self, timestamp: int) -> None:
+        """A record was taken: let time pass, and what has waited too long go."""
+        placed = self.clock.move(timestamp)
+        if placed is not None:
+            for kept in (self.waiting, self.early, self.known):
+                _place(kept.values(), placed)
+        now = self.clock.now
+        while self.waiting and self._is_over(_first(self.waiting).since, now):
+            self._expire()
+        while self.early and self._is_over(_first(self.early).since, now):
+            self._give_up()
+        while self.known and self._is_over(_first(self.known).since, now):
+            del self.known[next(iter(self.known))]
+
+    def wait(self, identity: Any, x: Any, timestamp: int) -> Waiting | None:
+        """Let an event wait for its label; None if it cannot."""
+        if identity is None or identity in self.waiting or identity in self.known:
+            self._count(NEVER)
+            return None
+        entry = Waiting(msgspec.msgpack.encode(x), timestamp, self.clock.stamp)
+        self.waiting[identity] = entry
+        self.bytes += entry.size
+        while len(self.waiting) > self.rules.max_events or self.bytes > self.rules.max_bytes:
+            self._expire()
+        return entry
+
+    def brought(self, identity: Any) -> None:
+        """An event came with its label."""
+        self._count(AT_ONCE)
+        if identity is None:
+            return
+        if self.early.pop(identity, None) is not None:
+            self._count(DUPLICATE)
+        if identity not in self.waiting:
+            self._remember(identity, labelled=True)
+
+    def met(self, identity: Any) -> None:
+        """A label and its event have met, whichever came first."""
+        self._remember(identity, labelled=True)
+        self._count(MATCHED)
+
+    def hold(self, identity: Any, y: Any, timestamp: int, place: Place) -> None:
+        """A label without a waiting event: a second one, one that came too late, or an early one."""
+        known = self.known.get(identity)
+        if known is not None or identity in self.waiting:
+            self._count(DUPLICATE if known is not None and known.labelled else UNMATCHED)
+        elif identity in self.early:
+            self._count(DUPLICATE)
+        else:
+            self.early[identity] = Held(y, timestamp, self.clock.stamp, place)
+            self._count(EARLY)
+            while len(self.early) > self.rules.max_early:
+                self._give_up()
+
+    def _expire(self) -> None:
+        identity = next(iter(self.waiting))
+        self.bytes -= self.waiting.pop(identity).size
+        self._remember(identity, labelled=False)
+        self._count(EXPIRED)
+
+    def _give_up(self) -> None:
+        del self.early[next(iter(self.early))]
+        self._count(UNMATCHED)
+
+    def _remember(self, identity: Any, labelled: bool) -> None:
+        self.known.pop(identity, None)
+        self.known[identity] = Known(labelled, self.clock.stamp)
+        while len(self.known) > self.rules.max_ids:
+            del self.known[next(iter(self.known))]
+
+    def _count(self, outcome: str) -> None:
+        self.counts[outcome] += 1
+
+    # ---- what there is to tell
+
+    @property
+    def share(self) -> float | None:
+        """Share of events that got their label, of those whose waiting is over; None before the first."""
+        labelled = self.counts[MATCHED] + self.counts[AT_ONCE]
+        decided = labelled + self.counts[EXPIRED] + self.counts[NEVER]
+        return labelled / decided if decided else None
+
+    # ---- snapshots
+
+    def state(self, models: list[str]) -> dict[str, Any]:
+        """Plain data, a function of the records alone; `models` in the order of the guesses."""
+        return {
+            "models": models,
+            "clock": self.clock.state(),
+            "waiting": [
+                [identity, base64.b64encode(e.x).decode(), e.at, e.since, list(e.guesses)]
+                for identity, e in self.waiting.items()
+            ],
+            "early": [[i, e.y, e.at, e.since, list(e.place)] for i, e in self.early.items()],
+            "known": [[i, e.labelled, e.since] for i, e in self.known.items()],
+            "counts": {name: self.counts[name] for name in _COUNTS},
+        }
+
+    @classmethod
+    def from_state(cls, rules: LateRules, state: Any, models: list[str]) -> LabelStore:
+        """What `state()` described, with the guesses of these models; SnapshotError if it describes
+        nothing.
+        """
+        store = cls(rules)
+        try:
+            order = [list(state["models"]).index(name) for name in models]
+            store.clock.restore(state["clock"])
+            for identity, x, at, since, guesses in state["waiting"]:
+                packed = base64.b64decode(x, validate=True)
+                msgspec.msgpack.decode(packed)
+                said = [guesses[number] for number in order]
+                entry = Waiting(packed, int(at), _time(since), said)
+                store.waiting[identity] = entry
+                store.bytes += entry.size
+            for identity, y, at, since, (topic, partition, offset) in state["early"]:
+                place = str(topic), int(partition), int(offset)
+                store.early[identity] = Held(y, int(at), _time(since), place)
+            for identity, labelled, since in state["known"]:
+                store.known[identity] = Known(bool(labelled), _time(since))
+            for name in _COUNTS:
+                store.counts[name] = int(state["counts"][name])
+        except (KeyError, IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise SnapshotError(f"its label store cannot be read: {error}") from error
+        # bounds that were lowered since: what no longer has a place is let go by the next records
+        return store
+
+
+def _first(kept: dict[Any, Any]) -> Any:
+    return kept[next(iter(kept))]
+
+
+def _time(since: Any) -> int | None:
+    return None if since is None else int(since)
+
+
+def _place(kept: ValuesView[Any], since: int) -> None:
+    """Give those at the end that have no time yet theirs."""
+    for one in reversed(kept):  # type: ignore[call-overload]
+        if one.since is not None:
+            break
+        one.since = since
+
+
+Judged = tuple[int, Any, Waiting | None]
+"""A row's number (-1: none), its true label, and the event it was predicted with, if that was before."""
+
+
+@dataclass
+class LateBatch:
+    """What the labels of a batch have to do with its rows."""
+
+    predicted: list[int] = field(default_factory=list)
+    """Rows that are predicted; the others are only learned."""
+    asked: list[tuple[int, Waiting]] = field(default_factory=list)
+    """Rows whose prediction an event takes along while it waits."""
+    judged: list[Judged] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+    """Seconds from each event's record to that of its label."""
+    labels: int = 0
+    """Records that were labels."""
+
+    def settle(self, guesses: list[Any], model: int) -> tuple[list[Any], list[Any]]:
+        """True labels, and what was said of each event when it was predicted, in order."""
+        for row, entry in self.asked:
+            entry.guesses.append(guesses[row])
+        truth = [y for _, y, _ in self.judged]
+        said = [
+            guesses[row] if entry is None else entry.guesses[model] for row, _, entry in self.judged
+        ]
+        return truth, said

@@ -1,0 +1,105 @@
+"""Several partitions read side by side, by the time of their records.
+
+A consumer that catches up gets a day of events from one partition before the first label of another:
+everything in between would have to wait in a store. So records are handed on in the order of their
+timestamps, in runs: the partition whose next record is the oldest goes on until it is a little ahead of
+the next one. A partition that is known to have more but has brought nothing yet is waited for, a bounded
+time; after that the others go on without it until it brings something again. Nothing here decides what is
+right: the order becomes true by being journalled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any
+
+from streamforest.stream.records import Partition, Stretch
+
+SLACK_MS = 100
+"""A run may be ahead by this much: runs stay long, and so does not the journal."""
+HELD = 2_000
+"""Records of one partition in hand; it is not read further until there are fewer."""
+
+
+class Alignment:
+    """Records in hand, by partition.
+
+    >>> from types import SimpleNamespace as R
+    >>> aligned = Alignment(patience=1.0, slack_ms=0)
+    >>> aligned.add(("events", 0), [R(offset=0, timestamp=10), R(offset=1, timestamp=30)])
+    >>> aligned.add(("labels", 0), [R(offset=0, timestamp=20)])
+    >>> [s[:3] for s in aligned.take(10, now=0.0, behind=lambda empty: [])]
+    [(('events', 0), 0, 1), (('labels', 0), 0, 1), (('events', 0), 1, 2)]
+    """
+
+    def __init__(self, patience: float, slack_ms: int = SLACK_MS, held: int = HELD) -> None:
+        self._patience = patience
+        self._slack = slack_ms
+        self._most = held
+        self._held: dict[Partition, deque[Any]] = {}
+        self._since: dict[Partition, float] = {}
+
+    def begin(self, partitions: Collection[Partition]) -> None:
+        """Forget everything in hand: these are read from elsewhere now."""
+        self._held = {partition: deque() for partition in sorted(partitions)}
+        self._since = {}
+
+    def add(self, partition: Partition, records: list[Any]) -> None:
+        """Records that were read."""
+        self._held.setdefault(partition, deque()).extend(records)
+        self._since.pop(partition, None)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def full(self) -> set[Partition]:
+        """Partitions of which enough is in hand."""
+        return {p for p, held in self._held.items() if len(held) >= self._most}
+
+    def take(
+        self,
+        most: int,
+        now: float,
+        behind: Callable[[list[Partition]], Collection[Partition]],
+    ) -> list[Stretch]:
+        """The next records, at most so many; nothing while a partition is worth waiting for.
+
+        `behind` tells which of some partitions without records in hand have more to bring.
+        """
+        if self._waits(now, behind):
+            return []
+        taken: list[Stretch] = []
+        while most > 0:
+            heads = sorted((h[0].timestamp, p) for p, h in self._held.items() if h)
+            if not heads:
+                break
+            partition = heads[0][1]
+            until = heads[1][0] + self._slack if len(heads) > 1 else None
+            run = self._run(self._held[partition], until, most)
+            most -= len(run)
+            taken.append(Stretch(partition, run[0].offset, run[-1].offset + 1, run))
+            if not self._held[partition] and self._waits(now, behind):
+                break  # it may have brought only a part of what there is
+        return taken
+
+    @staticmethod
+    def _run(held: deque[Any], until: int | None, most: int) -> list[Any]:
+        run = [held.popleft()]
+        while held and len(run) < most and (until is None or held[0].timestamp <= until):
+            run.append(held.popleft())
+        return run
+
+    def _waits(
+        self, now: float, behind: Callable[[list[Partition]], Collection[Partition]]
+    ) -> bool:
+        empty = [p for p, held in self._held.items() if not held]
+        if not empty or not len(self):
+            return False
+        missing = set(behind(empty))
+        for partition in empty:
+            if partition in missing:
+                self._since.setdefault(partition, now)
+            else:
+                self._since.pop(partition, None)
+        return any(now - self._since[p] < self._patience for p in missing)

@@ -1,0 +1,228 @@
+"""Labels that come by themselves, on a real broker: what is learned, what is counted, what survives.
+
+The whole kill test, with its tally: python -m pytest -m slow tests/integration/test_late_labels.py -s
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.kills import FOREST, Plan, run_plan
+from integration.late_feed import Message, late_messages, send_all
+from integration.late_oracle import LateJudge, LateVerdict, Matching
+from integration.oracle import read_all
+
+from streamforest import ConsistentForestClassifier, OnlineForestClassifier
+from streamforest.observe.metrics import PipelineMetrics
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.loop import Run
+from streamforest.runtime.opening import opened
+from streamforest.stream.broker import Broker
+from streamforest.stream.kafka_topics import Topics, ensure_topics
+
+LABELS = "[labels]\nwait_seconds = 3\nmax_clock_step_seconds = 60\nalign_ms = 200\n"
+PIPELINE = """
+[pipeline]
+name = "{name}"
+[kafka]
+servers = "{servers}"
+session_ms = 6000
+[model]
+n_trees = 3
+[run]
+commit_ms = 100
+folder = "{folder}"
+[metrics]
+port = 0
+{more}
+"""
+
+
+class Case:
+    """A pipeline with labels of their own, on the same topic or on another."""
+
+    def __init__(self, broker: Broker, folder: Path, second: bool, lanes: int = 2) -> None:
+        self.servers, self.folder = broker.servers, folder / "run"
+        self.name = f"late-{uuid.uuid4().hex[:8]}"
+        self.events = f"{self.name}.events"
+        self.labels = f"{self.name}.labels" if second else None
+        topics = Topics.of(self.name, labels=self.labels)
+        ensure_topics(broker.servers, topics, create=True, partitions=lanes)
+        self.path = folder / "p.toml"
+
+    def text(self, more: str) -> str:
+        named = f'[topics]\nlabels = "{self.labels}"\n' if self.labels else ""
+        return more + named
+
+    def send(self, *messages: Message) -> None:
+        send_all(self.servers, messages, self.events, self.labels)
+
+    def drain(self, more: str = LABELS, telemetry: PipelineMetrics | None = None) -> Run:
+        text = PIPELINE.format(
+            name=self.name, servers=self.servers, folder=self.folder, more=self.text(more)
+        )
+        self.path.write_text(text, encoding="utf-8")
+        with opened(load_pipeline(self.path), drain=True, telemetry=telemetry) as run:
+            assert run.consume() == "finished"
+        return run
+
+    def predictions(self) -> list[dict[str, Any]]:
+        records = read_all(self.servers, f"{self.name}.predictions")
+        found = [json.loads(r.value) for several in records.values() for r in several]
+        return sorted(found, key=lambda p: p["event"])
+
+
+@pytest.fixture(params=[False, True], ids=["same topic", "second topic"])
+def case(request: pytest.FixtureRequest, kafka_broker: Broker, tmp_path: Path) -> Case:
+    return Case(kafka_broker, tmp_path, request.param)
+
+
+def event(at: int, identity: Any, a: float, y: Any = None, lane: int = 0) -> Message:
+    told = {"id": identity, "x": {"a": a}, **({} if y is None else {"y": y})}
+    return Message(False, lane, at, json.dumps(told).encode())
+
+
+def label(at: int, identity: Any, y: Any, lane: int = 0) -> Message:
+    return Message(True, lane, at, json.dumps({"id": identity, "y": y}).encode())
+
+
+def an_hour_ago() -> int:
+    return int(time.time() * 1000) - 3_600_000
+
+
+def metric(metrics: PipelineMetrics, name: str, **labels: str) -> float:
+    value = metrics.registry.get_sample_value(f"streamforest_{name}", labels)
+    assert value is not None, name
+    return value
+
+
+def test_each_label_has_one_outcome(case: Case) -> None:
+    """Two known classes first; then one event of each fate, further apart than topics are read."""
+    now = an_hour_ago()
+    case.send(*(event(now + i, f"k{i}", float(i % 2), "ab"[i % 2]) for i in range(60)))
+    case.send(
+        event(now + 100, "late", 1.0),
+        event(now + 110, "none", 1.0),
+        event(now + 120, None, 0.0),
+    )
+    case.send(label(now + 700, "late", "b"), label(now + 710, "soon", "a"))
+    case.send(
+        event(now + 1_000, "soon", 0.0),
+        event(now + 1_010, "late", 0.0),  # an id that is taken: it never waits
+    )
+    case.send(label(now + 1_200, "late", "b"), label(now + 1_210, "k3", "a"))  # two second labels
+    case.send(label(now + 1_220, "nobody", "a"))
+    case.send(event(now + 4_500, "tick", 1.0, "b"))  # time passes: "none" and "nobody" give up
+    case.send(label(now + 4_700, "none", "b"))
+    metrics = PipelineMetrics("late")
+    run = case.drain(telemetry=metrics)
+    counts = dict(run.state.late.counts)  # type: ignore[union-attr]
+    assert counts == {
+        "matched": 2,
+        "early": 2,
+        "expired": 1,
+        "duplicate": 2,
+        "unmatched": 2,
+        "at_once": 61,
+        "never": 2,
+    }
+    for outcome in ("matched", "early", "expired", "duplicate", "unmatched"):
+        assert metric(metrics, "labels_total", outcome=outcome) == counts[outcome]
+    assert metric(metrics, "events_total", outcome="label") == 6
+    assert metric(metrics, "events_total", outcome="predicted") == 66
+    assert metric(metrics, "label_delay_seconds_count") == 2
+    assert metric(metrics, "label_delay_seconds_bucket", le="1.0") == 2
+    assert metric(metrics, "labelled_share_ratio") == pytest.approx(63 / 66)
+    assert metric(metrics, "label_store_events") == 0
+    assert metric(metrics, "labelled_events_total", model="main") == 63
+    told = {p.get("id"): p for p in case.predictions()}
+    assert told["soon"]["truth"] == "a"  # its label was there before it
+    assert told["none"]["truth"] is None
+    assert run.state.models["main"].n_learned == 63
+
+
+def test_accuracy_is_of_the_prediction_made_at_the_time(case: Case) -> None:
+    """The model knows only "a" when the events come; by the time of their labels it knows "b"."""
+    now = an_hour_ago()
+    case.send(*(event(now + i, f"k{i}", 0.0, "a") for i in range(80)))
+    case.send(*(event(now + 200 + i, f"w{i}", 5.0) for i in range(20)))
+    case.drain()
+    case.send(*(event(now + 400 + i, f"b{i}", 5.0, "b") for i in range(80)))
+    case.send(*(label(now + 900 + i, f"w{i}", "b") for i in range(20)))
+    run = case.drain()
+    assert [p["label"] for p in case.predictions() if str(p["id"]).startswith("w")] == ["a"] * 20
+    totals = run.measures["main"].totals
+    assert totals.events == 180
+    assert totals.labelled == 180
+    wrong = [p for p in case.predictions() if p["truth"] not in (None, p["label"])]
+    assert totals.labelled - totals.correct == 20 + len(wrong)
+
+
+def test_the_store_has_its_bounds(case: Case) -> None:
+    now = an_hour_ago()
+    more = "[labels]\nmax_events = 50\nmax_early = 20\nmax_bytes = 65536\n"
+    case.send(*(event(now + i, f"e{i}", 1.0) for i in range(200)))
+    case.send(*(label(now + 300 + i, f"n{i}", "a") for i in range(100)))
+    run = case.drain(more)
+    store = run.state.late
+    assert store is not None
+    assert (len(store.waiting), len(store.early), len(store.known)) == (50, 20, 100)
+    assert store.counts["expired"] == 150
+    assert store.counts["unmatched"] == 80
+    big = {f"f{i}": 1.0 for i in range(100)}
+    case.send(
+        *(
+            Message(False, 0, now + 500 + i, json.dumps({"id": f"b{i}", "x": big}).encode())
+            for i in range(100)
+        )
+    )
+    run = case.drain(more)
+    assert run.state.late is not None
+    assert run.state.late.bytes <= 65_536
+    assert 0 < len(run.state.late.waiting) < 50
+
+
+def check_kills(broker: Broker, folder: Path, second: bool, plan: Plan) -> LateVerdict:
+    case = Case(broker, folder, second, plan.partitions)
+    feed = late_messages(plan.events, plan.partitions, seed=plan.seed)
+
+    def send_more(n: int | None) -> int:
+        return send_all(broker.servers, itertools.islice(feed, n), case.events, case.labels)
+
+    tally = run_plan(
+        broker, case.name, folder, plan, FOREST + case.text(LABELS), send_more=send_more
+    )
+    models = {
+        "main": ConsistentForestClassifier(n_trees=4, seed=3),
+        "other": OnlineForestClassifier(n_trees=2, seed=0),
+    }
+    judge = LateJudge(models, Matching(wait=3_000, step=60_000))
+    verdict = judge.judge(broker.servers, case.name, folder / "run", case.labels)
+    print(f"\n{tally}\n{verdict}")
+    for outcome in ("matched", "early", "expired", "duplicate", "unmatched", "never"):
+        assert verdict.counts[outcome] > plan.events // 500, (outcome, verdict.counts)
+    return verdict
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("second", [False, True], ids=["same topic", "second topic"])
+def test_killed_while_labels_wait(kafka_broker: Broker, tmp_path: Path, second: bool) -> None:
+    kills = 2 if second else 1
+    plan = Plan(events=1_600, per_failpoint=0, random_kills=kills, broker_kills=0, partitions=2)
+    check_kills(kafka_broker, tmp_path, second, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("second", [False, True], ids=["same topic", "second topic"])
+def test_the_whole_kill_test_with_late_labels(
+    kafka_broker: Broker, tmp_path: Path, second: bool
+) -> None:
+    plan = Plan(events=30_000, per_failpoint=2, random_kills=20, broker_kills=2, partitions=4)
+    check_kills(kafka_broker, tmp_path, second, plan)

@@ -1,0 +1,146 @@
+"""Late labels without a broker: time, matching, bounds; however the records are cut, the same end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from integration.late_feed import late_messages
+
+from streamforest.errors import ConfigError, SnapshotError
+from streamforest.forests.admission import Limits
+from streamforest.runtime.clock import IN_A_ROW, StreamClock
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.intake import take_in
+from streamforest.runtime.late import LabelStore, LateRules
+from streamforest.runtime.state import RunState
+from streamforest.stream.aligned import Alignment
+from streamforest.stream.events import decoder
+from streamforest.stream.records import Stretch
+
+NOW = 1_700_000_000_000
+FAR = 253_402_300_799_000
+"""The last millisecond but one of the year 9999."""
+RULES = LateRules(wait_ms=3_000, clock_step_ms=60_000)
+
+
+def records(n: int) -> list[Any]:
+    return [
+        SimpleNamespace(offset=i, timestamp=m.timestamp, key=None, value=m.value, headers=())
+        for i, m in enumerate(late_messages(n, lanes=1, start=NOW))
+    ]
+
+
+def run(several: list[Any], cut: int) -> tuple[RunState, list[int]]:
+    """The state after all records, taken in so many at a time, and the offsets that were refused."""
+    state = RunState.new({}, Limits(min_class_events=2), RULES)
+    decode = decoder(labels=True)
+    refused: list[int] = []
+    for first in range(0, len(several), cut):
+        part = several[first : first + cut]
+        stretch = Stretch(("t", 0), first, first + len(part), part)
+        take_in(
+            state,
+            [stretch],
+            lambda record: decode(record.value),
+            lambda record, partition, error: refused.append(record.offset),
+        )
+    return state, refused
+
+
+def test_where_the_records_are_cut_changes_nothing() -> None:
+    several = records(1_500)
+    results = [run(several, cut) for cut in (1, 7, 500, 10_000)]
+    states = [state.plain({}) for state, _ in results]
+    assert states[0] == states[1] == states[2] == states[3]
+    assert results[0][1] == results[3][1]
+    counts = states[0]["labels"]["counts"]
+    assert all(counts.values()), counts
+    store = results[0][0].late
+    assert store is not None
+    labels = counts["matched"] + counts["duplicate"] + counts["unmatched"] + len(store.early)
+    events = counts["matched"] + counts["expired"] + counts["at_once"] + counts["never"]
+    assert events + len(store.waiting) + labels + len(results[0][1]) == len(several)
+
+
+def test_a_store_is_the_same_after_a_snapshot() -> None:
+    state, _ = run(records(400), 100)
+    assert state.late is not None
+    told = state.late.state(["main"])
+    for entry in told["waiting"]:
+        entry[4] = ["a"]
+    again = LabelStore.from_state(RULES, told, ["main"])
+    assert again.state(["main"]) == told
+    assert again.bytes == state.late.bytes
+    damaged: list[Any] = [None, {}, {**told, "clock": 3}, {**told, "waiting": [[1, "%", 0, 0, []]]}]
+    for one in damaged:
+        with pytest.raises(SnapshotError, match="label store"):
+            LabelStore.from_state(RULES, one, ["main"])
+
+
+@pytest.mark.parametrize("odd", [FAR, 0, -1])
+def test_one_record_from_another_age_does_not_move_the_time(odd: int) -> None:
+    clock = StreamClock(60_000)
+    for i in range(200):
+        clock.move(odd if i % 7 == 3 else NOW + i)
+    clock.move(NOW + 200)
+    assert clock.now == NOW + 200
+
+
+def test_many_records_ahead_move_the_time_to_the_middle_of_them() -> None:
+    store = LabelStore(RULES)
+    for i in range(IN_A_ROW):
+        store.tick(NOW + i)
+        store.wait(f"a{i}", {"f": 1.0}, NOW + i)
+    assert store.clock.now == NOW + IN_A_ROW // 2
+    later = NOW + 86_400_000  # nobody sent anything for a day
+    for i in range(IN_A_ROW):
+        store.tick(later + i)
+        store.wait(f"b{i}", {"f": 1.0}, later + i)
+        expired = 0 if i < IN_A_ROW - 1 else IN_A_ROW
+        assert store.counts["expired"] == expired  # those of the day before, none of today's
+    assert store.clock.now == later + IN_A_ROW // 2
+    assert list(store.waiting) == [f"b{i}" for i in range(IN_A_ROW)]
+
+
+def test_partitions_are_waited_for_a_bounded_time() -> None:
+    aligned = Alignment(patience=1.0, slack_ms=0)
+    aligned.begin([("events", 0), ("labels", 0)])
+    record = SimpleNamespace
+    aligned.add(("events", 0), [record(offset=i, timestamp=i) for i in range(3)])
+    more = {("labels", 0)}
+    assert aligned.take(10, 0.0, lambda empty: more) == []
+    assert aligned.take(10, 0.9, lambda empty: more) == []
+    (stretch,) = aligned.take(2, 1.1, lambda empty: more)
+    assert stretch[:3] == (("events", 0), 0, 2)
+    aligned.add(("labels", 0), [record(offset=5, timestamp=1)])
+    taken = aligned.take(10, 1.2, lambda empty: [])
+    assert [s[:3] for s in taken] == [(("labels", 0), 5, 6), (("events", 0), 2, 3)]
+    aligned.add(("events", 0), [record(offset=3, timestamp=9)])
+    assert aligned.take(10, 5.0, lambda empty: more) == []  # a new wait
+    assert len(aligned.take(10, 5.1, lambda empty: [])) == 1  # it has nothing more to bring
+
+
+def test_the_settings_of_late_labels_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    text = '[pipeline]\nname = "p"\n[kafka]\nservers = "h:1"\n'
+    path.write_text(text, encoding="utf-8")
+    assert load_pipeline(path).config.labels is None
+    path.write_text(text + '[topics]\nlabels = "l"\n', encoding="utf-8")
+    labels = load_pipeline(path).config.labels
+    assert labels is not None
+    assert labels.wait_seconds == 86_400
+    wrong = '[labels]\nwait_seconds = 0\nmax_event = 3\n[topics]\nlabels = "p.events"\n'
+    path.write_text(text + wrong, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(path)
+    told = str(caught.value)
+    assert "labels.wait_seconds = 0" in told
+    assert "labels.max_event" in told
+    assert "did you mean max_events?" in told
+    assert "topics.labels = 'p.events'" in told
+    path.write_text('[pipeline]\nname = "p"\n[source]\ndataset = "digits"\n[labels]\n', "utf-8")
+    with pytest.raises(ConfigError, match=r"add \[kafka\] servers"):
+        load_pipeline(path)
