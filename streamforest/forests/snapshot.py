@@ -91,7 +91,7 @@ def write_bytes(
 
     `passing` is told before and after each step that a crash could fall between.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{writer()}.part")
     try:
         with open(part, "wb") as file:
             passing("before-snapshot-write")
@@ -110,6 +110,12 @@ def write_bytes(
         raise SnapshotError(f"cannot write the snapshot {path}: {error.strerror}") from error
     with contextlib.suppress(OSError):  # the sidecar may be lost
         Path(f"{path}.json").write_text(json.dumps(_provenance(), indent=1) + "\n", "utf-8")
+
+
+def writer(pid: int | None = None) -> str:
+    """Who writes, in a folder that several hosts may share: host and process."""
+    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
+    return f"{host}_{os.getpid() if pid is None else pid}"
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:

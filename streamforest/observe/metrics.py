@@ -30,6 +30,7 @@ _FAST = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 0.02,
 _SLOW = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 NEWEST = 5
 _WINDOW = 1_000
+_ROLES = ("owner", "standby")
 _SAMPLE_SECONDS = 1.0
 _LONGEST_TURN = 120.0  # seconds after which a loop that has not come round is called dead
 
@@ -73,6 +74,7 @@ class PipelineMetrics:
         self._windows: dict[str, ModelWindow] = {}
         self._why: str | None = "starting"
         self._late: LateMetrics | None = None
+        self._stands = ""
         self._trouble: Callable[[], str | None] = lambda: None
         self._turned: float | None = None
         self._sampled = self._looked = 0.0
@@ -142,6 +144,9 @@ class PipelineMetrics:
         self._snapshot_seconds = histogram("snapshot_write_seconds", "Writing one.", _SLOW)
         self._snapshot_bytes = gauge("snapshot_bytes", "Size of the last one.")
         self._snapshot_at = gauge("last_snapshot_timestamp_seconds", "When one became durable.")
+        self._role = gauge("role", "1 for what this process is.", ["role"])
+        self._behind = gauge("standby_behind_events", "Committed and not yet followed.")
+        self._partitions = gauge("owned_partitions", "Partitions that this process owns.")
         gauge("ready", "1 while the pipeline is at work.").set_function(
             lambda: float(self.why_not_ready() is None)
         )
@@ -198,7 +203,7 @@ class PipelineMetrics:
         self._events.labels("label").inc(labels)
         self._late.told(store, delays)
 
-    def stands(self, store: Any) -> None:
+    def recovered(self, store: Any) -> None:
         """The run has recovered: late labels are counted from here on."""
         self._events.labels("label")
         if self._late is None:
@@ -269,6 +274,18 @@ class PipelineMetrics:
                 self._fringe.labels(name).set(summary["fringe_bytes"])
                 self._occupancy.labels(name).set(summary["fringe_occupancy"])
 
+    def role(self, role: str, behind: int, partitions: int) -> None:
+        """Owner of so many partitions, or standby and so many events behind the owner."""
+        for name in _ROLES:
+            self._role.labels(name).set(name == role)
+        self._behind.set(behind)
+        self._partitions.set(partitions)
+        self._stands = (
+            f"owner of {partitions} partitions"
+            if role == "owner"
+            else f"standby, {behind} events behind"
+        )
+
     def ready(self, reason: str | None) -> None:
         """Whether the run is at work; if not, why."""
         self._why = reason
@@ -278,6 +295,10 @@ class PipelineMetrics:
     def why_not_ready(self) -> str | None:
         """None while the pipeline is at work and its broker answers."""
         return self._why or self._trouble()
+
+    def stands(self) -> str:
+        """Owner or standby, and how far behind; empty before it is known."""
+        return self._stands
 
     def why_not_alive(self) -> str | None:
         """None unless the loop has not come round for very long: then only a new start helps."""

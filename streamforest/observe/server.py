@@ -55,15 +55,16 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/livez":
             self._tell("alive", self.metrics.why_not_alive())
         elif path == "/readyz":
-            self._tell("ready", self.metrics.why_not_ready())
+            self._tell("ready", self.metrics.why_not_ready(), self.metrics.stands())
         else:
             self._answer(404, b"there are /metrics, /livez and /readyz\n")
 
-    def _tell(self, what: str, why_not: str | None) -> None:
+    def _tell(self, what: str, why_not: str | None, more: str = "") -> None:
         if why_not is None:
-            self._answer(200, f"{what}\n".encode())
+            self._answer(200, f"{what}: {more}\n".encode() if more else f"{what}\n".encode())
         else:
-            self._answer(503, f"not {what}: {why_not}\n".encode())
+            told = f"{why_not} ({more})" if more else why_not
+            self._answer(503, f"not {what}: {told}\n".encode())
 
     def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
         self.send_response(code)

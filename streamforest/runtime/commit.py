@@ -51,6 +51,14 @@ class Superseded(Exception):
         self.found = found
 
 
+class Lost(Exception):
+    """The partitions are another process's now, and nothing of the commit was made."""
+
+
+def _lose() -> None:
+    raise Lost("another process owns the partitions now")
+
+
 class Committer:
     """Commits of one run, in order."""
 
@@ -116,7 +124,7 @@ class Committer:
 
     def _ask(self, state: RunState, number: int) -> Standing | None:
         """What became of a commit in doubt: where we stand if it happened, None if it did not."""
-        found = self.log.attach()
+        found = self.log.attach(_lose)
         told = None if found.metadata is None else read_standing(found.metadata)
         last = -1 if told is None else told.commit
         if last != number and told != self.standing:

@@ -66,6 +66,14 @@ def read_standing(text: str) -> Standing:
     return standing
 
 
+def read_entry(place: int, value: bytes) -> Entry:
+    """A decoded journal record."""
+    try:
+        return msgspec.json.decode(value, type=Entry)
+    except msgspec.MsgspecError as error:
+        raise RecoveryError(f"journal record {place} cannot be read: {error}") from error
+
+
 def read_entries(raw: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Entry]]:
     """Decoded journal records, each commit once.
 
@@ -74,10 +82,7 @@ def read_entries(raw: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Entry]
     """
     held: tuple[int, Entry] | None = None
     for place, value in raw:
-        try:
-            entry = msgspec.json.decode(value, type=Entry)
-        except msgspec.MsgspecError as error:
-            raise RecoveryError(f"journal record {place} cannot be read: {error}") from error
+        entry = read_entry(place, value)
         if held is not None and held[1].commit != entry.commit:
             yield held
         held = place, entry

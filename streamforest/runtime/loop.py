@@ -31,13 +31,14 @@ from streamforest.forests.admission import Limits, Rows
 from streamforest.observe.measures import ModelMeasures
 from streamforest.runtime.answers import Likely, answers, reason_of, top_classes
 from streamforest.runtime.clocks import Clocks, Settings
-from streamforest.runtime.commit import Committer, Pending, Superseded
+from streamforest.runtime.commit import Committer, Lost, Pending, Superseded
 from streamforest.runtime.intake import Intake, take_in
 from streamforest.runtime.journal import add_slice, read_standing
 from streamforest.runtime.models import Model
 from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
 from streamforest.runtime.river import RiverModel
 from streamforest.runtime.snapshots import SnapshotFolder
+from streamforest.runtime.standby import Follower
 from streamforest.runtime.state import RunState
 from streamforest.runtime.telemetry import Silent, Telemetry
 from streamforest.stream.dead_letters import dead_letter, passed_on
@@ -87,6 +88,7 @@ class Run:
         self.pending = Pending()
         self.ended = False
         self._configured = models
+        self._follower: Follower | None = None
         self._snapshots_told = ""
         self.clocks = Clocks(settings)
         self.telemetry.follow(log.trouble)
@@ -290,6 +292,10 @@ class Run:
             log.warning("%s: what was pending is dropped", error)
             self._take_up(error.found)
             return
+        except Lost as error:
+            log.warning("%s: what was pending is dropped", error)
+            self.recover()
+            return
         done, self.pending = self.pending, Pending(self.events)
         self._meet(self.commits.met)
         self.commits.met = {}
@@ -354,9 +360,58 @@ class Run:
     def recover(self) -> None:
         """Own the log and stand where its last commit stands."""
         self.telemetry.ready("recovering")
-        self._take_up(self.log.attach())
+        try:
+            self._take_up(self.log.attach(self._stand_by))
+        finally:
+            if self._follower is not None:
+                self._follower.close()  # asked to stop, or an error, while standing by
+                self._follower = None
+        self.telemetry.role("owner", 0, len(self.state.positions))
         self.telemetry.ready(None)
         log.info("ready at event %d, %d partitions", self.events, len(self.state.positions))
+
+    def _stand_by(self) -> None:
+        """Another process is the owner: follow what it commits."""
+        if self._follower is None:
+            self._follower = self._new_follower()
+        follower = self._follower
+        follower.step()
+        if follower.state is not None:
+            self.state = follower.state
+        self._tell_of_snapshots()
+        self.telemetry.role("standby", follower.behind, 0)
+        self.telemetry.ready(follower.trouble)
+
+    def _new_follower(self) -> Follower:
+        """What is in memory is followed on with, if it is exactly what the last commit of ours says."""
+        follower = Follower(
+            self.log,
+            self.snapshots,
+            self._restore,
+            self._advance_again,
+            lambda: RunState.new(self._configured, self.limits, self.settings.late),
+            self._followed,
+        )
+        standing = self.commits.standing
+        if standing is not None and self.events == standing.events == self.pending.first:
+            follower.begin(self.state, standing)
+        self.commits.standing, self.pending = None, Pending()
+        log.info("standing by: another process owns the partitions")
+        return follower
+
+    def _followed(self, state: RunState, place: int) -> None:
+        """A commit of the owner's was followed; now and then, a snapshot of it."""
+        name = f"s-{state.events:012d}"
+        if self.snapshots.busy or not self.clocks.snapshot_due(state.events):
+            return
+        self.clocks.snapshotted()
+        if name in self.snapshots.names():
+            return  # the owner's, in a folder that is shared
+        plain = state.plain(self.source)
+        self.snapshots.begin(state.models, plain, state.events, place, state.passing())
+        text = self.log.standing()
+        if text is not None:
+            self.snapshots.prune(read_standing(text).snapshot)
 
     def _take_up(self, found: Committed) -> None:
         """From what the log says to a state that goes on from there.
@@ -372,14 +427,16 @@ class Run:
         if standing is None:
             self._begin(found)
         elif standing != self.commits.standing:
+            warm = None if self._follower is None else self._follower.hand_over(standing)
             self.state, self.commits.named = rebuild(
-                self.log, self.snapshots, standing, found, self._restore, self._advance_again
+                self.log, self.snapshots, standing, found, self._restore, self._advance_again, warm
             )
             self.commits.standing = standing
             self.pending = Pending(self.events)
+        self._follower = None
         self._meet(found.started)
         if self.state.late is not None:
-            self.telemetry.stands(self.state.late)
+            self.telemetry.recovered(self.state.late)
         self.log.seek(self.state.positions)
 
     def _meet(self, started: Mapping[Partition, int]) -> None:

@@ -15,7 +15,7 @@ from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.runtime.telemetry import Silent, Telemetry
 from streamforest.stream.decoders import RecordDecoder, by_function, by_value
 from streamforest.stream.events import Format, decoder
-from streamforest.stream.files import FileLog, RunLock
+from streamforest.stream.files import FileLog, RunLock, claim
 from streamforest.stream.kafka import KafkaLog, KafkaSettings, check_permissions
 from streamforest.stream.kafka_topics import ensure_topics
 from streamforest.stream.records import Log
@@ -36,10 +36,12 @@ def opened(
     `fresh` forgets what the folder holds; on Kafka that is right only where the broker is new too.
     """
     config = pipeline.config
-    lock = RunLock(config.run.folder)
+    lock = RunLock(config.run.folder, shared=config.kafka is not None)
     log: Log | None = None
     try:
         snapshots = SnapshotFolder(config.run.folder / "snapshots", config.run.keep_snapshots)
+        if config.kafka is not None:
+            claim(config.run.folder, _identity(pipeline))
         told = telemetry or Silent()
 
         def waiting() -> bool:
@@ -72,6 +74,13 @@ def opened(
         if log is not None:
             log.close()
         lock.release()
+
+
+def _identity(pipeline: Pipeline) -> dict[str, str]:
+    """What all processes of a group have in common, and no two pipelines."""
+    config = pipeline.config
+    assert config.kafka is not None
+    return {"pipeline": config.name, "group": config.kafka.group, "events": config.topics.events}
 
 
 def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callable[[], bool]) -> Log:

@@ -15,7 +15,7 @@ from streamforest.errors import ConfigError, RecoveryError, SnapshotError
 from streamforest.runtime.journal import Entry, Standing, read_entries
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
 from streamforest.runtime.state import RunState
-from streamforest.stream.records import Committed, Log, Stretch
+from streamforest.stream.records import Committed, Log, Reader, Stretch
 
 log = logging.getLogger(__name__)
 
@@ -33,58 +33,79 @@ def rebuild(
     found: Committed,
     restore: Restore,
     advance: Advance,
+    warm: tuple[RunState, Snapshot] | None = None,
 ) -> tuple[RunState, Snapshot]:
     """The state as of a commit, and the snapshot it was rebuilt from.
 
-    1. Load the snapshot the commit names, else an older one.
+    1. Load the snapshot the commit names, else an older one; or take a `warm` state that has followed
+       the journal so far.
     2. Read the journal from there to the commit.
     3. Advance through its slices, in order, publishing nothing.
     4. Compare with what the commit says: number of events and every position.
     """
     begun = time.monotonic()
-    state, snapshot = _newest_usable(snapshots, standing, restore)
+    state, origin = warm or newest_usable(snapshots, standing, restore)
     start = state.events
     # both hold a client with a thread, which would keep the process alive after an error
     with (
         closing(log_.reader(state.positions)) as reader,
-        closing(log_.journal(snapshot.since, standing.journal)) as journal,
+        closing(log_.journal(origin.since, standing.journal)) as journal,
     ):
         for entry in _after(read_entries(journal), state.events, standing.commit):
-            if entry.first != state.events:
-                raise RecoveryError(
-                    f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
-                    f"but event {state.events} is due; {_remedy(snapshots)}"
-                )
-            if entry.events > entry.first and entry.rules != state.gate.limits.rules():
-                raise ConfigError(
-                    f"events since the last usable snapshot were judged by {entry.rules}, now it is "
-                    f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
-                    "cleanly, then change them"
-                )
-            for topic, number, at in entry.added:
-                state.positions[topic, number] = at
-            for stretches in _chunks(entry, reader.take):
-                advance(state, stretches)
-                log_.idle()
-            if state.events != entry.events:
-                raise RecoveryError(
-                    f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
-                    f"hold {state.events - entry.first} now: records are gone from the log"
-                )
+            apply(state, entry, reader, advance, snapshots, log_.idle)
     _compare(state, standing, found)
     log.info(
-        "at event %d again: snapshot %s, %d events advanced once more in %.1f s",
+        "at event %d again: %s, %d events advanced once more in %.1f s",
         state.events,
-        snapshot.name,
+        "followed in memory" if warm else f"snapshot {origin.name}",
         state.events - start,
         time.monotonic() - begun,
     )
-    return state, snapshot
+    return state, _named(standing) if warm else origin
 
 
-def _newest_usable(
+def apply(
+    state: RunState,
+    entry: Entry,
+    reader: Reader,
+    advance: Advance,
+    snapshots: SnapshotFolder,
+    idle: Callable[[], None] = lambda: None,
+) -> None:
+    """Advance a state through one journal record."""
+    if entry.first != state.events:
+        raise RecoveryError(
+            f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
+            f"but event {state.events} is due; {_remedy(snapshots)}"
+        )
+    if entry.events > entry.first and entry.rules != state.gate.limits.rules():
+        raise ConfigError(
+            f"events since the last usable snapshot were judged by {entry.rules}, now it is "
+            f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
+            "cleanly, then change them"
+        )
+    for topic, number, at in entry.added:
+        state.positions[topic, number] = at
+    for stretches in _chunks(entry, reader.take):
+        advance(state, stretches)
+        idle()
+    if state.events != entry.events:
+        raise RecoveryError(
+            f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
+            f"hold {state.events - entry.first} now: records are gone from the log"
+        )
+
+
+def _named(standing: Standing) -> Snapshot:
+    """The snapshot that a commit names, wherever it is."""
+    name = standing.snapshot
+    return Snapshot(name, standing.hash, standing.since, int(name[2:]), 0, 0.0)
+
+
+def newest_usable(
     snapshots: SnapshotFolder, standing: Standing, restore: Restore
 ) -> tuple[RunState, Snapshot]:
+    """The state of the snapshot that a commit names, or of the newest older one that can be read."""
     try:
         state = restore(standing.snapshot, standing.hash)
         return state, Snapshot(

@@ -121,10 +121,11 @@ class SnapshotFolder:
         self._written = Snapshot(name, _hash(data), since, events, len(data), seconds)
 
     def _sweep(self) -> None:
-        """Delete what processes that were killed while writing have left behind."""
+        """Delete what processes of this host that were killed while writing have left behind."""
+        here = snapshot.writer().rpartition("_")[0]
         for part in self.path.glob(f"s-*{_SUFFIX}.*.part"):
-            writer = part.name.split(".")[-2]
-            if not (writer.isdigit() and _alive(int(writer))):
+            host, _, pid = part.name.split(".")[-2].rpartition("_")
+            if host == here and not (pid.isdigit() and _alive(int(pid))):
                 part.unlink(missing_ok=True)
 
     def load(self, name: str, expected: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -36,7 +36,7 @@ class Telemetry(Protocol):
     def late(self, store: LabelStore, labels: int, delays: list[float]) -> None:
         """So many labels were read; those that met their event came this much later (seconds)."""
 
-    def stands(self, store: LabelStore) -> None:
+    def recovered(self, store: LabelStore) -> None:
         """The run has recovered; this is its label store."""
 
     def dead(self, reason: str) -> None:
@@ -59,6 +59,9 @@ class Telemetry(Protocol):
 
     def snapshot_failed(self) -> None:
         """A snapshot could not be written."""
+
+    def role(self, role: str, behind: int, partitions: int) -> None:
+        """Owner of so many partitions, or standby and so many events behind the owner."""
 
     def ready(self, reason: str | None) -> None:
         """Whether the run is at work; if not, why."""

@@ -14,17 +14,18 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from streamforest.errors import RecoveryError, StreamForestError
+from streamforest.errors import ConfigError, RecoveryError, StreamForestError
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.events import Event
 from streamforest.stream.failpoints import failpoint
 from streamforest.stream.recorded import RecordedRow, Source
-from streamforest.stream.records import Committed, Outgoing, Partition, Stretch, Transaction
+from streamforest.stream.records import Committed, Outgoing, Partition, Stretch, Tail, Transaction
+from streamforest.text import shown
 
 if sys.platform != "win32":
     import fcntl
@@ -34,14 +35,15 @@ _FILES = ("predictions", "dead_letters", "journal")
 
 
 class RunLock:
-    """A run folder, held by one process at a time."""
+    """A run folder, held by one process at a time, or `shared` by those of one group."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shared: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / "lock").open("ab")
         if sys.platform != "win32":
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+                fcntl.flock(self._file, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._file.close()
                 raise StreamForestError(
@@ -52,6 +54,31 @@ class RunLock:
     def release(self) -> None:
         """Let others in."""
         self._file.close()
+
+
+def claim(folder: Path, identity: Mapping[str, str]) -> None:
+    """Let a folder belong to one pipeline for ever; ConfigError if it belongs to another.
+
+    Processes of one group share it. Two pipelines would delete each other's snapshots.
+    """
+    path = folder / "pipeline.json"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            json.dump(dict(identity), file)
+        return
+    except FileExistsError:
+        pass
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        told = None  # another process of the group has just made it, or was killed doing so
+    if not isinstance(told, dict):
+        path.write_text(json.dumps(dict(identity)), encoding="utf-8")
+    elif told != dict(identity):
+        differs = ", ".join(f"{k} {shown(v)}" for k, v in told.items() if identity.get(k) != v)
+        raise ConfigError(
+            f"{folder}: belongs to another pipeline ({differs}); give this one a run.folder of its own"
+        )
 
 
 class AppendFile:
@@ -88,6 +115,7 @@ class AppendFile:
 class FileLog:
     """The log of a pipeline without a broker."""
 
+    exactly_once = True
     numbers_commits = False
 
     def __init__(self, source: Source, folder: Path, decode: RecordDecoder) -> None:
@@ -104,7 +132,7 @@ class FileLog:
         """The file that decides."""
         return self.folder / _COMMIT
 
-    def attach(self) -> Committed:
+    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
         """Read the last commit and cut every file back to it."""
         told = self._told()
         sizes = told.get("sizes", {})
@@ -181,6 +209,14 @@ class FileLog:
                 if not line.endswith(b"\n"):
                     raise RecoveryError(f"{file.name}: cut short at byte {place}")
                 yield place, line
+
+    def standing(self) -> str | None:
+        """What commit.json says."""
+        return self.read_back()
+
+    def tail(self, since: int) -> Tail:
+        """Nobody follows a file: its folder has one process."""
+        raise NotImplementedError
 
     def reader(self, positions: Mapping[Partition, int]) -> FileReader:
         """A reader of the rows from a position on."""

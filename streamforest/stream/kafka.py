@@ -43,7 +43,12 @@ from streamforest.stream.kafka_guard import (
     unpark,
 )
 from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
-from streamforest.stream.kafka_reader import KafkaReader, commit_number, read_journal
+from streamforest.stream.kafka_reader import (
+    JournalTail,
+    KafkaReader,
+    commit_number,
+    read_journal,
+)
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.ownership import OneOwnerAssignor
@@ -165,13 +170,14 @@ class KafkaLog:
         self._watch: JoinWatch | None = None
         self._progress: dict[TopicPartition, tuple[int, float]] = {}
         self._failures = 0
-        self._owned = False
+        self._owned = self._stands_by = False
         self._stop_seen = 0.0
         self._failing: str | None = None
         self._failed_at = 0.0
         self._aligned: Alignment | None = None
         if settings.align_seconds is not None:
             self._aligned = Alignment(settings.align_seconds)
+        self._full: set[TopicPartition] = set()
         producer: dict[str, Any] = {
             **settings.client(),
             "acks": "all",
@@ -194,21 +200,25 @@ class KafkaLog:
         """Called inside a poll: capture who we are; everything else waits until after it."""
         self._attached = False
         self._assigned = sorted(assigned)
+        self._stands_by = not assigned
         if assigned:
             self._consumer.pause(*assigned)
             self.membership = captured(self._consumer.group_metadata())
 
     def note_loss(self) -> None:
         """Called inside a poll: nothing is ours until partitions are assigned again."""
-        self._attached = False
+        self._attached = self._stands_by = False
         self.membership, self._assigned = None, []
 
-    def attach(self) -> Committed:
-        """Join the group, wait for the partitions, fence any predecessor, read the last commit."""
+    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
+        """Join the group, wait for the partitions, fence any predecessor, read the last commit.
+
+        While another member owns them, `meanwhile` is called between two polls.
+        """
         while True:
             try:
                 self._join()
-                self._await_partitions()
+                self._await_partitions(meanwhile)
                 membership = self.membership
                 self._producer.replace()
                 found = self._read_commit()
@@ -253,17 +263,20 @@ class KafkaLog:
         self._consumer = consumer
         self._watch = JoinWatch(consumer)
 
-    def _await_partitions(self) -> None:
+    def _await_partitions(self, meanwhile: Callable[[], None]) -> None:
         """Poll until the group has settled and the partitions are ours."""
         assert self._watch is not None
         told = time.monotonic()
         while not (self._assigned and self.membership is not None):
             self._heed_stop()
-            self._quiet_poll(200)
+            self._quiet_poll(100 if self._stands_by else 200)
             self._watch.look()
-            if time.monotonic() - told > 30:
+            if self._stands_by:
+                self._recovered()
+                meanwhile()
+            elif time.monotonic() - told > 30:
                 told = time.monotonic()
-                log.info("waiting for partitions; another process may own them")
+                log.info("waiting for partitions")
 
     def _quiet_poll(self, timeout_ms: int) -> None:
         """A poll that must not bring records: every partition is paused."""
@@ -309,6 +322,7 @@ class KafkaLog:
             self._consumer.resume(*self._assigned)
         if self._aligned is not None:
             self._aligned.begin([tuple(tp) for tp in self._assigned])
+            self._full = set()
 
     @contextmanager
     def _while_ours(self) -> Iterator[None]:
@@ -365,9 +379,9 @@ class KafkaLog:
         taken = aligned.take(most, time.monotonic(), self._behind)
         full = {TopicPartition(*partition) for partition in aligned.full()}
         with self._while_ours():
-            paused = self._consumer.paused()
-            self._consumer.pause(*(full - paused))
-            self._consumer.resume(*(paused - full))
+            self._consumer.pause(*(full - self._full))
+            self._consumer.resume(*(self._full - full))
+        self._full = full
         return taken
 
     def _behind(self, partitions: list[Partition]) -> list[Partition]:
@@ -387,7 +401,7 @@ class KafkaLog:
         """
         now = time.monotonic()
         quiet = []
-        for tp in self._consumer.assignment() & set(self._assigned) - self._consumer.paused():
+        for tp in (self._consumer.assignment() & set(self._assigned)) - self._full:
             position, since = self._progress.get(tp, (-1, now))
             if tp in polled:
                 self._progress[tp] = (polled[tp][-1].offset + 1, now)
@@ -432,14 +446,14 @@ class KafkaLog:
             log.info("a poll failed: %s", error)
         if self._attached:
             with self._while_ours():
-                self._consumer.resume(*self._assigned)  # the next poll pauses those that are full
+                self._consumer.resume(*(set(self._assigned) - self._full))
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now: no partitions, or a broker that has stopped answering."""
         if self._failing is not None:
             return self._failing
         consumer = self._consumer
-        if consumer is None or not self._attached:
+        if consumer is None or not (self._attached or self._stands_by):
             return "no partitions are assigned"
         silent = answered_ago(consumer)
         if silent > max(3.0, self.settings.session_ms / 2000):
@@ -528,6 +542,24 @@ class KafkaLog:
         """Journal records after offset `since`, up to and with `until`."""
         return read_journal(self.settings.client(), self.settings.topics.journal, since, until)
 
+    def standing(self) -> str | None:
+        """What the last commit of the group says, whoever made it."""
+        texts = []
+        topic = self.settings.topics.events
+        try:
+            for number in sorted(self._consumer.partitions_for_topic(topic) or ()):
+                tp = TopicPartition(topic, number)
+                found = self._consumer.committed(tp, metadata=True, timeout_ms=10_000)
+                if found is not None and found.metadata:
+                    texts.append(str(found.metadata))
+        except KafkaError as error:
+            raise BrokerError(f"the last commit cannot be asked for: {error}") from error
+        return max(texts, key=commit_number, default=None)
+
+    def tail(self, since: int) -> JournalTail:
+        """The journal after offset `since`, as it grows."""
+        return JournalTail(self.settings.client(), self.settings.topics.journal, since)
+
     def reader(self, positions: Mapping[Partition, int]) -> KafkaReader:
         """A reader of the input from these positions on."""
         return KafkaReader(self.settings.client(), positions)
@@ -548,7 +580,7 @@ class KafkaLog:
             return
         now = time.monotonic()
         self._stop_seen = self._stop_seen or now
-        if not self._owned or now - self._stop_seen > _STOP_GRACE:
+        if not self._owned or self._stands_by or now - self._stop_seen > _STOP_GRACE:
             raise Stopped("asked to stop while waiting for the broker or for partitions")
 
     def _recovered(self) -> None:

@@ -37,31 +37,48 @@ def _consumer(client: Mapping[str, Any]) -> Any:
     return consumer
 
 
-def read_journal(
-    client: Mapping[str, Any], topic: str, since: int, until: int
-) -> Generator[tuple[int, bytes], None, None]:
-    """Committed records of the journal after offset `since`, up to and with `until`."""
-    if until <= since:
-        return
-    tp = TopicPartition(topic, 0)
-    consumer = _consumer(client)
-    try:
-        consumer.assign([tp])
-        first = consumer.beginning_offsets([tp])[tp]
+class JournalTail:
+    """Committed records of the journal after offset `since`, as it grows."""
+
+    def __init__(self, client: Mapping[str, Any], topic: str, since: int, lane: int = 0) -> None:
+        self._tp = tp = TopicPartition(topic, lane)
+        self._consumer = _consumer(client)
+        self._consumer.assign([tp])
+        first = self._consumer.beginning_offsets([tp])[tp]
         if first > since + 1 and since >= 0:
+            self.close()
             raise RecoveryError(
                 f"the journal {topic!r} begins at {first}, but the newest usable snapshot needs it "
                 f"from {since + 1} on: give the topic retention.ms=-1"
             )
-        consumer.seek(tp, max(since + 1, first))
+        self._consumer.seek(tp, max(since + 1, first))
+
+    def poll(self, timeout_ms: int = 0) -> list[tuple[int, bytes]]:
+        """What was committed since the last call, with its offset."""
+        batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
+        return [(record.offset, record.value) for record in batch]
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close(autocommit=False)
+
+
+def read_journal(
+    client: Mapping[str, Any], topic: str, since: int, until: int, lane: int = 0
+) -> Generator[tuple[int, bytes], None, None]:
+    """Committed records of the journal after offset `since`, up to and with `until`."""
+    if until <= since:
+        return
+    tail = JournalTail(client, topic, since, lane)
+    try:
         deadline = time.monotonic() + _PATIENCE
         while True:
-            batch = _poll(consumer).get(tp, [])
-            for record in batch:
-                if record.offset > until:
+            batch = tail.poll(500)
+            for place, value in batch:
+                if place > until:
                     return
-                yield record.offset, record.value
-                if record.offset == until:
+                yield place, value
+                if place == until:
                     return
             if batch:
                 deadline = time.monotonic() + _PATIENCE
@@ -71,13 +88,13 @@ def read_journal(
                     "commit names; it was cut or made anew"
                 )
     finally:
-        consumer.close(autocommit=False)
+        tail.close()
 
 
-def _poll(consumer: Any) -> Any:
+def _poll(consumer: Any, timeout_ms: int = 500) -> Any:
     unpark(consumer)
     try:
-        return consumer.poll(timeout_ms=500, max_records=2_000)
+        return consumer.poll(timeout_ms=timeout_ms, max_records=2_000)
     except OffsetOutOfRangeError:
         raise
     except TopicAuthorizationFailedError as error:

@@ -103,14 +103,28 @@ class Reader(Protocol):
         """Let go of what it holds."""
 
 
+class Tail(Protocol):
+    """Reads the journal as it grows."""
+
+    def poll(self) -> list[tuple[int, bytes]]:
+        """What was committed since the last call, with its place."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
 class Log(Protocol):
     """Where events come from and where everything about them goes."""
 
+    exactly_once: bool
+    """Whether what stands in the journal is committed."""
     numbers_commits: bool
     """Whether predictions carry the number of the commit that made them true."""
 
-    def attach(self) -> Committed:
-        """Become the only owner and read the last commit."""
+    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
+        """Become the only owner and read the last commit. While another process is the owner,
+        `meanwhile` is called again and again.
+        """
 
     def seek(self, positions: Mapping[Partition, int]) -> None:
         """Go on from here."""
@@ -129,6 +143,12 @@ class Log(Protocol):
 
     def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
         """Journal records after position `since`, up to and with `until`."""
+
+    def standing(self) -> str | None:
+        """What the last commit says, also while another process is the owner."""
+
+    def tail(self, since: int) -> Tail:
+        """The journal after position `since`, as it grows."""
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
         """A reader of the input from these positions on."""

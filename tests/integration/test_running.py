@@ -128,7 +128,7 @@ def test_a_broker_that_hangs_or_dies_is_told_and_survived(tmp_path: Path) -> Non
         case = Case(broker, tmp_path)
         case.feed(300)
         with case.consumer() as consumer:
-            until(lambda: case.get("/readyz") == (200, "ready\n"))
+            until(lambda: case.get("/readyz") == (200, "ready: owner of 2 partitions\n"))
             pid = broker.status().pid
             os.kill(pid, signal.SIGSTOP)
             until(lambda: case.get("/readyz")[0] == 503)
@@ -136,11 +136,11 @@ def test_a_broker_that_hangs_or_dies_is_told_and_survived(tmp_path: Path) -> Non
             assert "streamforest_ready 0.0" in case.get("/metrics")[1]
             assert case.get("/livez")[0] == 200
             os.kill(pid, signal.SIGCONT)
-            until(lambda: case.get("/readyz") == (200, "ready\n"))
+            until(lambda: case.get("/readyz") == (200, "ready: owner of 2 partitions\n"))
             broker.kill()
             until(lambda: case.get("/readyz")[0] == 503)
             broker.start()
-            until(lambda: case.get("/readyz") == (200, "ready\n"))
+            until(lambda: case.get("/readyz") == (200, "ready: owner of 2 partitions\n"))
             case.feed(300, seed=1)
             until(lambda: done(case, 600))
             assert consumer.stop() == 0, consumer.log()[-3000:]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from streamforest.errors import ConfigError, RecoveryError, StreamForestError
+from streamforest.forests.snapshot import writer
 from streamforest.runtime import loop
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
@@ -257,7 +258,10 @@ def test_what_a_kill_left_of_a_snapshot_is_cleared(small: Path, tmp_path: Path) 
     ended = subprocess.Popen(["true"])
     ended.wait()
     for pid in (ended.pid, os.getpid(), os.getppid()):
-        (folder / f"s-000000000200.safetensors.{pid}.part").write_bytes(b"half a snapshot")
+        (folder / f"s-000000000200.safetensors.{writer(pid)}.part").write_bytes(b"half a snapshot")
+    elsewhere = "s-000000000200.safetensors.another-host_1.part"
+    (folder / elsewhere).write_bytes(b"in a folder that is shared")
     whole(small, tmp_path / "run")
-    left = [path.name for path in folder.glob("*.part")]
-    assert left == [f"s-000000000200.safetensors.{os.getppid()}.part"]  # still being written
+    left = {path.name for path in folder.glob("*.part")}
+    still_written = f"s-000000000200.safetensors.{writer(os.getppid())}.part"
+    assert left == {still_written, elsewhere}

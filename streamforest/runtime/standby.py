@@ -1,0 +1,141 @@
+"""A hot standby: follows the journal of the process that owns the partitions, so that it can take over.
+
+It reads the committed journal record by record, reads the same slices of the input and advances its own
+models through them, publishing nothing. Since the models are deterministic, its state after a commit is
+the owner's, bit for bit, and so is a snapshot taken there. When the owner goes, there is nothing to load and
+nothing to replay but what was committed since the last look.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from streamforest.errors import RecoveryError, SnapshotError, StreamForestError
+from streamforest.runtime.journal import Entry, Standing, read_entry, read_standing
+from streamforest.runtime.recovery import Advance, Restore, apply, newest_usable
+from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
+from streamforest.runtime.state import RunState
+from streamforest.stream.records import Log, Reader, Tail
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 5_000  # records advanced before the group is looked after again
+_AGAIN = 5.0  # seconds before following is tried anew after something went wrong
+
+AtCommit = Callable[[RunState, int], None]
+"""Told after each commit that was followed: the state, and where the journal has its record."""
+
+
+class Follower:
+    """Keeps a state as of the last commit of somebody else."""
+
+    def __init__(
+        self,
+        log_: Log,
+        snapshots: SnapshotFolder,
+        restore: Restore,
+        advance: Advance,
+        fresh: Callable[[], RunState],
+        at_commit: AtCommit,
+    ) -> None:
+        self._log = log_
+        self._snapshots = snapshots
+        self._restore, self._advance = restore, advance
+        self._fresh, self._at_commit = fresh, at_commit
+        self.state: RunState | None = None
+        self.place = -1
+        self.trouble: str | None = None
+        self._commit = -1
+        self._tail: Tail | None = None
+        self._reader: Reader | None = None
+        self._queue: deque[tuple[int, Entry]] = deque()
+        self._not_before = 0.0
+
+    @property
+    def behind(self) -> int:
+        """Events that were committed, as far as is known, and not yet followed."""
+        if self.state is None or not self._queue:
+            return 0
+        return max(0, self._queue[-1][1].events - self.state.events)
+
+    def begin(self, state: RunState, standing: Standing) -> None:
+        """Go on from a state that is known: this process was the owner until now."""
+        self.state, self.place, self._commit = state, standing.journal, standing.commit
+
+    def step(self) -> None:
+        """Follow a little further. What goes wrong is told and tried anew, later: a standby that cannot
+        follow is still there to take over from a snapshot.
+        """
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            if self.state is not None or self._load():
+                self._follow()
+                self.trouble = None
+        except StreamForestError as error:
+            self.trouble = str(error)
+            log.warning("cannot follow the journal: %s", error)
+            self._not_before = time.monotonic() + _AGAIN
+            self.close()
+
+    def _load(self) -> bool:
+        """Begin at the newest snapshot that can be used, else at the journal's beginning."""
+        text = self._log.standing()
+        if text is None:
+            return False  # nobody has committed anything yet
+        standing = read_standing(text)
+        try:
+            self.state, snapshot = newest_usable(self._snapshots, standing, self._restore)
+            self.place = snapshot.since
+        except (RecoveryError, SnapshotError):
+            self.state, self.place = self._fresh(), -1
+        self._commit = -1
+        log.info("following from event %d", self.state.events)
+        return True
+
+    def _follow(self) -> None:
+        state = self.state
+        assert state is not None
+        if self._tail is None:
+            self._tail = self._log.tail(self.place)
+        self._queue.extend((place, read_entry(place, raw)) for place, raw in self._tail.poll())
+        done = 0
+        # without transactions the last record may never have been committed: it waits for the next
+        least = 0 if self._log.exactly_once else 1
+        while len(self._queue) > least and done < _AT_ONCE:
+            place, entry = self._queue.popleft()
+            if self._queue and self._queue[0][1].commit == entry.commit:
+                continue
+            if entry.commit <= self._commit or (
+                entry.events <= state.events and entry.first < state.events
+            ):
+                self.place = place
+                continue
+            done += max(1, entry.events - entry.first)
+            if self._reader is None:
+                self._reader = self._log.reader(state.positions)
+            apply(state, entry, self._reader, self._advance, self._snapshots)
+            self.place, self._commit = place, entry.commit
+            self._at_commit(state, place)
+
+    def hand_over(self, standing: Standing) -> tuple[RunState, Snapshot] | None:
+        """The state, if it is of the journal that this commit closes; the rest is then to be replayed
+        from there. None if there is nothing of use.
+        """
+        state, self.state = self.state, None
+        self.close()
+        if state is None or state.events > standing.events or self._commit > standing.commit:
+            return None
+        return state, Snapshot("memory", "", self.place, state.events, 0, 0.0)
+
+    def close(self) -> None:
+        """Let go of the readers and of what was followed."""
+        for held in (self._tail, self._reader):
+            if held is not None:
+                held.close()
+        self._tail = self._reader = None
+        self._queue.clear()
+        self.state = None

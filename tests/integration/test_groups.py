@@ -1,0 +1,271 @@
+"""Several processes of one pipeline: one owns the partitions, the others follow and take over.
+
+All of it, with the tallies: python -m pytest -m slow tests/integration/test_groups.py -s
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import statistics
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.feed import events, send
+from integration.oracle import committed, judge
+from integration.waiting import get, until
+
+from streamforest import ConsistentForestClassifier
+from streamforest.errors import ConfigError
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.opening import opened
+from streamforest.stream.broker import Broker
+from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.testing import FAILPOINTS
+from streamforest.testing.forked import ForkedConsumer
+from streamforest.testing.plugin import free_port
+
+LANES = 2
+PIPELINE = """
+[pipeline]
+name = "{name}"
+[kafka]
+servers = "{servers}"
+session_ms = 2000
+[model]
+n_trees = 3
+[run]
+batch = 50
+commit_ms = 100
+commit_events = 200
+snapshot_every = 400
+folder = "{folder}"
+[metrics]
+port = 0
+"""
+
+
+class Member(ForkedConsumer):
+    """A process of the group, with an address of its own."""
+
+    def __init__(self, group: Group, *arguments: str, **settings: Any) -> None:
+        self.port = free_port()
+        flags = ("--set", f"metrics.port={self.port}", *arguments)
+        super().__init__(group.path, *flags, folder=group.folder, **settings)
+
+    def says(self) -> str:
+        """What it says it is."""
+        return get(f"http://127.0.0.1:{self.port}/readyz")[1].strip()
+
+    def owns(self) -> bool:
+        return self.says().startswith("ready: owner")
+
+    def stands_by(self, behind: int = 0) -> bool:
+        return self.says() == f"ready: standby, {behind} events behind"
+
+    def gone(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is not None
+
+
+class Group:
+    """A pipeline, its topics, and what was sent to them."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self.servers, self.folder = broker.servers, folder
+        self.name = f"group-{uuid.uuid4().hex[:8]}"
+        self.topic = f"{self.name}.events"
+        ensure_topics(broker.servers, Topics.of(self.name), create=True, partitions=LANES)
+        self.path = folder / "p.toml"
+        text = PIPELINE.format(name=self.name, servers=broker.servers, folder=folder / "run")
+        self.path.write_text(text, encoding="utf-8")
+        self.sent = 0
+
+    def feed(self, n: int) -> None:
+        self.sent += send(
+            self.servers, self.topic, events(n, seed=self.sent), LANES, first=self.sent
+        )
+
+    def committed(self) -> int:
+        """Events that are committed; 0 while some partition has no commit."""
+        try:
+            return sum(at for at, _ in committed(self.servers, self.name, self.topic).values())
+        except AttributeError:
+            return 0
+
+    def drain(self) -> None:
+        with Member(self, "--drain") as last:
+            assert last.wait_or_tell() == 0, last.log()[-3000:]
+
+    def judge(self, folder: str = "run") -> None:
+        model = ConsistentForestClassifier(n_trees=3, seed=0)
+        verdict = judge(self.servers, self.name, self.topic, model, self.folder / folder)
+        assert verdict.events == self.sent
+
+
+@pytest.fixture
+def group(kafka_broker: Broker, tmp_path: Path) -> Group:
+    return Group(kafka_broker, tmp_path)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_standby_follows_and_takes_over_with_nothing_to_replay(
+    group: Group, stack: ExitStack
+) -> None:
+    """Two machines that share nothing but the broker: each has a folder of its own."""
+    owner = stack.enter_context(Member(group))
+    until(owner.owns)
+    standby = stack.enter_context(Member(group, "--set", f"run.folder={group.folder / 'own'}"))
+    until(standby.stands_by)
+    until(lambda: owner.says() == "ready: owner of 2 partitions")  # after the rebalance
+    group.feed(1_250)
+    until(lambda: group.committed() == 1_250)
+    folders = [group.folder / name / "snapshots" for name in ("run", "own")]
+    wanted = [f"s-{n:012d}.safetensors" for n in (400, 800, 1_200)]
+    until(lambda: all((folder / name).exists() for folder in folders for name in wanted))
+    for name in wanted:
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    metrics = get(f"http://127.0.0.1:{standby.port}/metrics")[1]
+    assert 'streamforest_role{role="standby"} 1.0' in metrics
+    assert "streamforest_standby_behind_events 0.0" in metrics
+    owner.kill()
+    until(standby.owns)
+    (told,) = re.findall(r"at event (\d+) again: followed in memory, (\d+) events", standby.log())
+    assert told == ("1250", "0")
+    group.feed(150)
+    until(lambda: group.committed() == 1_400)
+    assert standby.stop() == 0
+    group.judge("own")
+
+
+def test_a_zombie_publishes_nothing_and_joins_again(group: Group, stack: ExitStack) -> None:
+    first = stack.enter_context(Member(group))
+    until(first.owns)
+    second = stack.enter_context(Member(group))
+    until(second.stands_by)
+    group.feed(300)
+    until(lambda: group.committed() > 0)
+    os.kill(first.pid, signal.SIGSTOP)  # with a commit pending or not, wherever it is
+    until(second.owns)
+    group.feed(300)
+    until(lambda: group.committed() == 600)
+    os.kill(first.pid, signal.SIGCONT)
+    until(first.stands_by)
+    group.feed(300)
+    until(lambda: group.committed() == 900)
+    assert second.kill() == -signal.SIGKILL
+    until(first.owns)  # it came back by itself, and is of use
+    group.feed(100)
+    until(lambda: group.committed() == 1_000)
+    assert first.stop() == 0
+    group.judge()
+
+
+def test_two_pipelines_do_not_share_a_folder(group: Group) -> None:
+    with opened(load_pipeline(group.path)) as run:
+        run.consume(stop=lambda: True)
+    other = load_pipeline(group.path, {}, ["pipeline.name=other"])
+    refused = pytest.raises(ConfigError, match=r"belongs to another pipeline \(pipeline 'group-")
+    with refused, opened(other):
+        pass
+
+
+def ways(names: list[str], randoms: int, stops: int, seed: int) -> list[str]:
+    """Ways to go, shuffled."""
+    several = [*names, *["random"] * randoms, *["stop"] * stops]
+    random.Random(seed).shuffle(several)
+    return several
+
+
+class Turns:
+    """Owners of a group go one after the other, each in its own way."""
+
+    def __init__(self, group: Group, size: int, stack: ExitStack, seed: int = 3) -> None:
+        self.group, self.size, self.stack = group, size, stack
+        self.draw = random.Random(seed)
+        self.members: list[tuple[Member, str]] = []
+        self.waits: list[float] = []
+        """Seconds from each owner's end to the next one at work."""
+
+    def all(self, several: list[str]) -> list[float]:
+        left = list(several)
+        while left or self.members:
+            while left and len(self.members) < self.size:
+                self.start(left.pop(0))
+            self.turn()
+        return self.waits
+
+    def start(self, way: str) -> None:
+        settings = {} if way in ("random", "stop") else {"failpoint": way, "passes": 2}
+        self.members.append((self.stack.enter_context(Member(self.group, **settings)), way))
+
+    def owner(self) -> tuple[Member, str] | None:
+        return next((one for one in self.members if one[0].owns()), None)
+
+    def turn(self) -> None:
+        """The owner goes; where others are, the next one is waited for."""
+        until(self.at_rest)
+        found = self.owner()
+        if found is None:
+            return  # it has died meanwhile, at its point
+        owner, way = found
+        self.group.feed(self.draw.randrange(50, 250))
+        if way == "random":
+            time.sleep(self.draw.uniform(0, 0.3))
+            owner.kill()
+        elif way == "stop":
+            assert owner.stop() == 0
+        else:
+            while not owner.gone():  # how many events a point takes depends on how they fall
+                self.group.feed(60)
+        begun = time.monotonic()
+        self.members.remove(found)
+        if self.members:
+            until(lambda: self.owner() is not None)
+            self.waits.append(time.monotonic() - begun)
+
+    def at_rest(self) -> bool:
+        """Whether one is the owner and all others stand by, each having followed to where it is."""
+        self.members = [(member, way) for member, way in self.members if not member.gone()]
+        stand_by = sum(member.stands_by() for member, _ in self.members)
+        return not self.members or (self.owner() is not None and stand_by == len(self.members) - 1)
+
+
+def kill_in_turn(group: Group, several: list[str], size: int) -> list[float]:
+    with ExitStack() as stack:
+        return Turns(group, size, stack).all(several)
+
+
+@pytest.mark.timeout(300)
+def test_owners_are_killed_in_turn(group: Group) -> None:
+    several = ["before-commit", "random"]
+    waits = kill_in_turn(group, several, size=2)
+    group.drain()
+    group.judge()
+    assert waits
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("size", [2, 3])
+def test_owners_are_killed_in_turn_in_every_way(group: Group, size: int) -> None:
+    several = ways(list(FAILPOINTS), randoms=15, stops=5, seed=size)
+    waits = kill_in_turn(group, several, size)
+    group.drain()
+    group.judge()
+    print(
+        f"\n{len(several)} owners of {size} processes, {group.sent:,} events: fail-over in "
+        f"{statistics.median(waits):.1f} s (median), {max(waits):.1f} s at most; session 2 s"
+    )
