@@ -41,8 +41,9 @@ class Settings:
     ----------
     streams, models
         Names; empty for all.
-    held_out
-        All streams means those that settings were never chosen on.
+    held_out, scheduled
+        All streams means those that settings were never chosen on, or those whose classes come one
+        after the other.
     trees
         Trees of every forest in the first comparison.
     our_trees
@@ -70,6 +71,7 @@ class Settings:
     streams: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     held_out: bool = False
+    scheduled: bool = False
     trees: int = 10
     our_trees: int | None = None
     events: int | None = None
@@ -134,7 +136,7 @@ def run(
     """
     result = ForestResult(settings=settings)
     specs = [models.get_spec(name) for name in settings.models or models.names()]
-    for name in settings.streams or datasets.names(settings.held_out):
+    for name in settings.streams or datasets.names(settings.held_out, settings.scheduled):
         if reason := datasets.unavailable(name):
             result.skipped[name] = reason
             continue

@@ -293,6 +293,7 @@ def _onelearn_amf(setting: Setting) -> OneByOne:
 
 
 register_ours("stream", "StreamForestClassifier")  # the first is the one rivals are held against
+register_ours("ncm", "NCMForestClassifier")
 register_ours("consistent", "ConsistentForestClassifier")
 register_ours("online", "OnlineForestClassifier")
 register(ModelSpec("river-tree", "River HoeffdingTree", _river_tree, has_trees=False))

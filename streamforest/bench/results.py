@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, median, pstdev
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamforest.bench.models import ModelSpec
-from streamforest.bench.prequential import Latency, Measurement, windowed
+from streamforest.bench.prequential import Latency, Measurement, events_to_recall, windowed
 from streamforest.datasets import Stream
 
 if TYPE_CHECKING:
@@ -58,6 +60,11 @@ class Runs:
         one.
         """
         return self.all[0].memory_bytes
+
+    def events_to_recall(self, stream: Stream) -> float:
+        """Events that a new class takes to be recognised, the median over the classes."""
+        run = self.all[0]
+        return float(np.median(events_to_recall(stream.y[: run.events], run.correct)))
 
     def latency(self, which: str) -> Latency | None:
         """Each the median over the runs: (median, 99th percentile, longest) call."""
@@ -209,6 +216,7 @@ class StreamResult:
             "ours_by_dicts_times_as_fast": reference and row.slower_than(reference),
             "ours_by_batches_times_as_fast": batches and row.slower_than(batches),
             "memory_bytes": runs.memory_bytes,
+            "events_to_recall": _finite(runs.events_to_recall(self.stream)),
             "predict_us": predict and dict(zip(("p50", "p99", "max"), predict)),
             "learn_us": learn and dict(zip(("p50", "p99", "max"), learn)),
             "curve": {
@@ -217,6 +225,11 @@ class StreamResult:
                 "accuracy": [round(value, 4) for value in accuracy.tolist()],
             },
         }
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows no infinity."""
+    return value if np.isfinite(value) else None
 
 
 @dataclass

@@ -19,6 +19,14 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.bench_denil:denil",
         "The figures of Denil et al. 2013: forest and trees, USPS, body parts, the fringe.",
     ),
+    "incremental": (
+        "streamforest.cli.bench_incremental:incremental",
+        "Forests that take in new classes, by the papers' protocol; cost, latency, novelty.",
+    ),
+    "hirf": (
+        "streamforest.cli.bench_incremental:hirf",
+        "The experiments of hi-RF: initial classes, batches, out-of-bag boosting.",
+    ),
     "pipeline": (
         "streamforest.cli.bench_pipeline:pipeline",
         "The pipeline on a real broker beside the sum of its parts; what a snapshot holds up.",

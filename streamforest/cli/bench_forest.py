@@ -13,6 +13,9 @@ import click
 @click.option(
     "--held-out", is_flag=True, help="All streams: those that no setting of ours was chosen on."
 )
+@click.option(
+    "--scheduled", is_flag=True, help="All streams: those whose classes come one after the other."
+)
 @click.option("--trees", default=10, show_default=True, help="Trees of every forest.")
 @click.option("--our-trees", type=int, help="Trees of our own forests, if not as many.")
 @click.option("--events", type=int, help="Only the first so many events of each stream.")
@@ -67,6 +70,7 @@ def forest(
     streams: tuple[str, ...],
     models: tuple[str, ...],
     held_out: bool,
+    scheduled: bool,
     trees: int,
     our_trees: int | None,
     events: int | None,
@@ -100,6 +104,7 @@ def forest(
         streams=streams,
         models=models,
         held_out=held_out,
+        scheduled=scheduled,
         trees=trees,
         our_trees=our_trees,
         events=events,

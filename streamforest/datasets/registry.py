@@ -10,6 +10,7 @@ import numpy as np
 
 from streamforest.datasets import generated
 from streamforest.datasets.recorded import RecordedSet, missing_file
+from streamforest.datasets.schedule import schedule
 from streamforest.datasets.stream import Stream
 from streamforest.errors import ConfigError, DatasetError
 
@@ -30,6 +31,8 @@ class StreamSpec:
         The recorded set it is made of, where it is made of one.
     held_out
         Kept out of sight while settings were chosen: what a model does here was not tuned.
+    scheduled
+        Its classes come one after the other.
     """
 
     name: str
@@ -37,6 +40,7 @@ class StreamSpec:
     build: Callable[[], Stream]
     file: str | None = None
     held_out: bool = False
+    scheduled: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -49,13 +53,17 @@ def register(spec: StreamSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names(held_out: bool = False) -> list[str]:
-    """The streams of the tables, in their order; or those that settings were never chosen on.
+def names(held_out: bool = False, scheduled: bool = False) -> list[str]:
+    """The streams of the tables, in their order; or those that settings were never chosen on; or
+    those whose classes come one after the other.
 
     >>> names()[:3], names(held_out=True)[:2]
     (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
+    >>> names(scheduled=True)
+    ['letter-classes', 'clinc-classes', 'omniglot-classes']
     """
-    return [name for name, spec in _SPECS.items() if spec.held_out == held_out]
+    wanted = held_out, scheduled
+    return [name for name, spec in _SPECS.items() if (spec.held_out, spec.scheduled) == wanted]
 
 
 def get_spec(name: str) -> StreamSpec:
@@ -92,6 +100,23 @@ def _shuffled(name: str, stop: int, start: int = 0) -> Callable[[], Stream]:
         rows = source.training_rows()
         order = np.random.default_rng(0).permutation(len(rows))
         return replace(source.stream(rows[order[start:stop]]), seed=0, test=None)
+
+    return build
+
+
+def _by_classes(
+    name: str, stop: int, first: int, every: int, classes: int | None = None
+) -> Callable[[], Stream]:
+    """Shuffled rows of a recorded set, of so many random classes, which come one after the other."""
+
+    def build() -> Stream:
+        source = RecordedSet.read(name)
+        rng = np.random.default_rng(0)
+        chosen = rng.permutation(len(source.labels))[:classes]
+        rows = source.training_rows()
+        rows = rows[np.isin(source.y[rows], chosen)]
+        stream = source.stream(rows[rng.permutation(len(rows))[:stop]])
+        return replace(schedule(stream, "random", first, every), seed=0, test=None)
 
     return build
 
@@ -185,3 +210,25 @@ for _spec in (
     StreamSpec("random-tree", "labels by a random tree, numbers and codes", generated.random_tree),
 ):
     register(replace(_spec, held_out=True))
+
+for _spec in (
+    StreamSpec(
+        "letter-classes",
+        "letter, a new class every 400 events",
+        _by_classes("letter", 14_000, first=3, every=400),
+        "letter",
+    ),
+    StreamSpec(
+        "clinc-classes",
+        "150 intents of short texts, a new one every 50 events",
+        _by_classes("clinc150", 9_000, first=5, every=50),
+        "clinc150",
+    ),
+    StreamSpec(
+        "omniglot-classes",
+        "300 characters of 20 events each, a new one every 18 events",
+        _by_classes("omniglot964", 6_000, first=5, every=18, classes=300),
+        "omniglot964",
+    ),
+):
+    register(replace(_spec, scheduled=True))

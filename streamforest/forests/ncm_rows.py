@@ -119,15 +119,7 @@ class NCMRows(Forest):
         taken = [self._free.pop() for _ in range(n)]
         slots[learns] = taken
         self._slots = slots
-        x = ncm_memory.to_columns(
-            X,
-            np.where(learns, LEARN, 0).astype(np.uint8),
-            self._column,
-            self._features.categorical,
-            self._codes,
-            self._stats,
-            self._memory.rows.shape[1],
-        )
+        x = self._columns_of(X, learns)
         ncm_memory.stage(self._memory, self._stats, x, y, slots, self._n_learned, self._n_columns)
         if self._n_rows + n > len(self._order):
             order = np.zeros(2 * (self._n_rows + n), np.int32)
@@ -135,6 +127,21 @@ class NCMRows(Forest):
             self._order = order
         self._order[self._n_rows : self._n_rows + n] = taken
         self._n_rows += n
+
+    def _columns_of(
+        self, X: NDArray[np.float64], learns: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float32]:
+        """Rows as the memory holds them."""
+        op = np.zeros(len(X), np.uint8) if learns is None else np.where(learns, LEARN, 0)
+        return ncm_memory.to_columns(
+            X,
+            op.astype(np.uint8),
+            self._column,
+            self._features.categorical,
+            self._codes,
+            self._stats,
+            self._memory.rows.shape[1],
+        )
 
     def _settle_columns(self, X: NDArray[np.float64], learns: NDArray[np.bool_]) -> None:
         """Columns for features whose first value is among these rows, in the order of those rows."""

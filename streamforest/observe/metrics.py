@@ -27,6 +27,7 @@ from streamforest.observe.histograms import BatchHistogram
 from streamforest.observe.late import LateMetrics
 
 _FAST = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 0.02, 0.1)
+_NOVELTY = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
 _SLOW = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 NEWEST = 5
 _WINDOW = 1_000
@@ -122,6 +123,13 @@ class PipelineMetrics:
             registry,
             "model",
         )
+        self._novelty = BatchHistogram(
+            "streamforest_novelty_ratio",
+            "How unlike everything known an event was; about 1 is usual.",
+            _NOVELTY,
+            registry,
+            "model",
+        )
         self._batch = histogram(
             "advance_batch_seconds", "Predicting and learning one batch.", _SLOW, ["model"]
         )
@@ -192,6 +200,10 @@ class PipelineMetrics:
             self._by_class.add(Tally(truth))
         self._batch.labels(name).observe(seconds)
         self._learned.labels(name).set(model.n_learned)
+
+    def novelty(self, name: str, values: Any) -> None:
+        """How new the events of a batch were to a model; those it had no measure for are left out."""
+        self._novelty.add(values[values < float("inf")], name)
 
     def outcome(self, outcome: str, count: int) -> None:
         """So many events ended this way."""

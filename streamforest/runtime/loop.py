@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamforest import LEARN, PREDICT
 from streamforest.errors import (
@@ -34,7 +35,7 @@ from streamforest.runtime.clocks import Clocks, Settings
 from streamforest.runtime.commit import Committer, Lost, Pending, Superseded
 from streamforest.runtime.intake import Intake, take_in
 from streamforest.runtime.journal import add_slice, read_standing
-from streamforest.runtime.models import Model
+from streamforest.runtime.models import Model, advance, plain_novelty
 from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
 from streamforest.runtime.river import RiverModel
 from streamforest.runtime.snapshots import SnapshotFolder
@@ -175,12 +176,12 @@ class Run:
         refuse = self._refuse if publish else _leave_out
         intake = take_in(state, stretches, self.log.decode, refuse, self.settings.labels_topic)
         learned = _learned_before(intake.rows, state.models[self.main])
-        labels, top = self._advance_models(state, intake, publish)
+        labels, top, novelty = self._advance_models(state, intake, publish)
         if not publish:
             return
         for partition, first, end, _ in stretches:
             add_slice(self.pending.slices, *partition, first, end)
-        self._publish(intake, labels, top, learned)
+        self._publish(intake, labels, top, learned, novelty)
         self.telemetry.outcome("predicted", len(intake.taken) - intake.unadmitted)
         if intake.unadmitted:
             self.telemetry.outcome("not_admitted", intake.unadmitted)
@@ -205,13 +206,14 @@ class Run:
 
     def _advance_models(
         self, state: RunState, intake: Intake, publish: bool
-    ) -> tuple[list[Any], list[Likely]]:
-        """Move every model through the rows; the answers of the first."""
+    ) -> tuple[list[Any], list[Likely], list[float | None]]:
+        """Move every model through the rows; the answers of the first, and how new each event was."""
         labels: list[Any] = []
         top: list[Likely] = []
+        new: NDArray[np.float64] | None = None
         rows, late = intake.rows, intake.late
         if not len(rows) and (late is None or not late.judged):
-            return labels, top
+            return labels, top, []
         sample = publish and len(rows) > 0 and self.telemetry.samples()
         for number, (name, model) in enumerate(state.models.items()):
             table = rows.dicts if isinstance(model, RiverModel) else rows.table
@@ -220,13 +222,16 @@ class Run:
             if len(rows):
                 begun = time.perf_counter()
                 with during("inside-advance"):
-                    posteriors = model.advance(table, rows.y, rows.op)
+                    posteriors, novelty = advance(model, table, rows.y, rows.op)
                 seconds = time.perf_counter() - begun
                 classes = model.classes_
                 guesses = answers(posteriors, classes)
                 if name == self.main:
                     labels = guesses
                     top = top_classes(posteriors, classes, self.settings.top) if publish else []
+                    new = novelty
+                if publish and novelty is not None:
+                    self.telemetry.novelty(name, novelty)
             truth, said, before = rows.y, guesses, 0
             if late is not None:
                 truth, said = late.settle(guesses, number)
@@ -241,19 +246,24 @@ class Run:
                 self.telemetry.sampled(name, predict, learn, len(rows))
         if publish and any(rows.new):
             state.newest_at = time.time()
-        return labels, top
+        return labels, top, plain_novelty(new, len(rows))
 
     def _publish(
-        self, intake: Intake, labels: list[Any], top: list[Likely], learned: list[int]
+        self,
+        intake: Intake,
+        labels: list[Any],
+        top: list[Likely],
+        learned: list[int],
+        novelty: list[float | None],
     ) -> None:
         """Predictions as messages, waiting for the commit that makes them true."""
         rows = intake.rows
-        columns: list[list[Any]] = [labels, top, rows.y, rows.new, learned]
+        columns: list[list[Any]] = [labels, top, rows.y, rows.new, learned, novelty]
         if intake.late is not None and len(intake.late.predicted) < len(rows):
             columns = [[column[row] for row in intake.late.predicted] for column in columns]
         commit = self.commits.next_number if self.log.numbers_commits else None
         out, size = self.pending.predictions, 0
-        for (partition, record, identity, number), label, likely, truth, new, before in zip(
+        for (partition, record, identity, number), label, likely, truth, new, before, far in zip(
             intake.taken, *columns, strict=True
         ):
             best = likely[0][1] if likely else 0.0
@@ -271,6 +281,7 @@ class Run:
                 new,
                 identity,
                 commit,
+                far,
             )
             value = encode(prediction)
             if len(value) > MAX_PREDICTION:

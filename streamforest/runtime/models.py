@@ -63,6 +63,27 @@ class Model(Protocol):
         """Size and shape."""
 
 
+def advance(
+    model: Model, X: Any, y: Any, op: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """`model.advance`, and how new each row was to a model that can tell."""
+    if hasattr(model, "advance_with_novelty"):
+        posteriors, novelty = model.advance_with_novelty(X, y, op)
+        return posteriors, novelty
+    return model.advance(X, y, op), None
+
+
+def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float | None]:
+    """Novelty as predictions carry it: no number where there is none, and six digits.
+
+    >>> plain_novelty(np.array([1.23456789, np.inf]), 2), plain_novelty(None, 1)
+    ([1.23457, None], [None])
+    """
+    if values is None:
+        return [None] * rows
+    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
+
+
 @dataclass(frozen=True)
 class Problem:
     """A parameter that was refused, and why; `valid` lists the names where it is no parameter."""

@@ -56,6 +56,24 @@ class RiverModel:
 
         An event on which a step fails (all zeros to a `Normalizer`) is one without features.
         """
+        rows, labels, kinds, wanted = self._rows(X, y, op)
+        answers: NDArray[np.float64] = self.forest.advance(rows, labels, kinds)
+        return answers[wanted]
+
+    def advance_with_novelty(
+        self, X: Any, y: Any, op: Any = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """The same, and how new each event was to a forest that can tell."""
+        if not hasattr(self.forest, "advance_with_novelty"):
+            return self.advance(X, y, op), None
+        rows, labels, kinds, wanted = self._rows(X, y, op)
+        answers, novelty = self.forest.advance_with_novelty(rows, labels, kinds)
+        return answers[wanted], novelty[wanted]
+
+    def _rows(
+        self, X: Any, y: Any, op: Any
+    ) -> tuple[list[dict[Any, Any]], list[Any], list[int], list[int]]:
+        """Rows for the forest, their labels, what is done with each, and which of them answer."""
         ops = [BOTH if label is not None else PREDICT for label in y] if op is None else list(op)
         rows: list[dict[Any, Any]] = []
         labels: list[Any] = []
@@ -72,8 +90,7 @@ class RiverModel:
                 rows.append(self._through(x, learn=True))
                 labels.append(label)
                 kinds.append(LEARN)
-        answers: NDArray[np.float64] = self.forest.advance(rows, labels, kinds)
-        return answers[wanted]
+        return rows, labels, kinds, wanted
 
     def _through(self, x: dict[Any, Any], learn: bool) -> dict[Any, Any]:
         try:

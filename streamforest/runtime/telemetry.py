@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamforest.runtime.late import LabelStore
 from streamforest.runtime.models import Model
 from streamforest.runtime.snapshots import Snapshot
@@ -29,6 +32,9 @@ class Telemetry(Protocol):
         self, name: str, model: Model, truth: list[Any], guesses: list[Any], seconds: float
     ) -> None:
         """A model went through a batch."""
+
+    def novelty(self, name: str, values: NDArray[np.float64]) -> None:
+        """How new the events of a batch were to a model."""
 
     def outcome(self, outcome: str, count: int) -> None:
         """So many events ended this way."""

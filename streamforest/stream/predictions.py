@@ -18,7 +18,8 @@ class Prediction(msgspec.Struct, omit_defaults=True, gc=False):
     that the true label was one the model had never learned. `event` counts all events the pipeline
     has read, `learned` those the model had learned from before this one. `top` holds only the first
     where long labels would make a message too large for its topic. `commit` is the commit that
-    made it true; a file has none, since it depends on when a run was stopped.
+    made it true; a file has none, since it depends on when a run was stopped. `novelty` says how
+    unlike everything known the event was, about 1 being usual, where the model can tell.
 
     >>> msgspec.json.encode(Prediction(7, "cat", 0.75, "dog", [("cat", 0.75)], "pets", 0, 7, 6))
     b'{"event":7,"label":"cat","probability":0.75,"truth":"dog","top":[["cat",0.75]],"topic":"pets","partition":0,"offset":7,"learned":6}'
@@ -36,6 +37,7 @@ class Prediction(msgspec.Struct, omit_defaults=True, gc=False):
     new: bool = False
     id: Any = None
     commit: int | None = None
+    novelty: float | None = None
 
 
 _encoder = msgspec.json.Encoder()

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from prometheus_client import generate_latest
 
@@ -94,6 +95,15 @@ def test_time_to_predict_and_time_to_learn_are_apart() -> None:
     assert 'streamforest_predict_seconds_count{model="main"} 110.0' in text
     assert 'streamforest_predict_seconds_bucket{le="5e-06",model="main"} 110.0' in text
     assert 'streamforest_learn_seconds_count{model="main"} 100.0' in text
+
+
+def test_novelty_is_a_histogram_by_model() -> None:
+    metrics = PipelineMetrics("p")
+    metrics.novelty("main", np.array([0.4, 1.2, np.inf, np.nan, 60.0]))
+    text = generate_latest(metrics.registry).decode()
+    assert 'streamforest_novelty_ratio_bucket{le="0.5",model="main"} 1.0' in text
+    assert 'streamforest_novelty_ratio_bucket{le="1.5",model="main"} 2.0' in text
+    assert 'streamforest_novelty_ratio_count{model="main"} 3.0' in text
 
 
 def test_health_says_why() -> None:

@@ -265,3 +265,21 @@ def test_what_a_kill_left_of_a_snapshot_is_cleared(small: Path, tmp_path: Path) 
     left = {path.name for path in folder.glob("*.part")}
     still_written = f"s-000000000200.safetensors.{writer(os.getppid())}.part"
     assert left == {still_written, elsewhere}
+
+
+def test_how_new_an_event_is_goes_out_with_its_prediction(small: Path, tmp_path: Path) -> None:
+    """As of that event, however the run is cut; the first event has nothing to be compared with."""
+    ncm = "model.kind=ncm"
+    files = whole(small, tmp_path / "whole", ncm)
+    with opened(small, tmp_path / "cut", ncm, "run.batch=7") as run:
+        run.consume(max_events=130)
+    with opened(small, tmp_path / "cut", ncm, "run.batch=50") as run:
+        assert run.consume() == "finished"
+    assert contents(tmp_path / "cut") == files
+    written = [json.loads(line) for line in files["predictions.jsonl"].splitlines()]
+    assert "novelty" not in written[0]
+    novelty = {True: [], False: []}
+    for line in written[60:]:
+        novelty[line.get("new", False)].append(line["novelty"])
+    assert len(novelty[True]) == 8  # classes that came later
+    assert np.median(novelty[True]) > 1.3 * np.median(novelty[False])

@@ -1,0 +1,252 @@
+"""The papers' protocol: a forest of k classes takes in batches of s new ones (Ristin 2016, section 5).
+
+Every strategy is held against a forest trained at once on all classes known by then, with the same
+settings and the same bags. Retraining at every batch is not run at every batch: its time is measured at
+several numbers of classes and drawn as a line between them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from streamforest import NCMForestClassifier
+from streamforest.bench.incremental.sets import ClassSet, per_class
+from streamforest.errors import ConfigError
+from streamforest.forests.ncm_rounds import STRATEGIES
+
+BATCH_STRATEGIES = ("uls", "igt", "rust", "rtst", "hirf")
+"""In the order of their work."""
+
+_POINTS = 5  # numbers of classes at which the retrained forest is measured
+_ENDS = 10  # the oldest and the newest classes, over this
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the protocol is run.
+
+    Parameters
+    ----------
+    strategies, splits
+        What is compared.
+    trees, mu, pi, node_sampling, n_centroids, side_search
+        As in `NCMForestClassifier`.
+    initial, chunk
+        Classes at the start and in a batch; None: a tenth of all, and a twentieth.
+    memory
+        Rows kept, as a share of the training rows; the retrained forest always has all of them.
+    seed
+        Of the forests.
+    """
+
+    strategies: tuple[str, ...] = BATCH_STRATEGIES
+    splits: tuple[str, ...] = ("ncm",)
+    trees: int = 25
+    mu: int = 2
+    pi: float = 0.05
+    node_sampling: str = "quality"
+    n_centroids: Any = "sqrt"
+    side_search: Any = "greedy"
+    initial: int | None = None
+    chunk: int | None = None
+    memory: float = 1.0
+    oob_boost: float = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for strategy in self.strategies:
+            if strategy not in STRATEGIES:
+                raise ConfigError(
+                    f"strategy is {strategy!r}; choose from: {', '.join(BATCH_STRATEGIES)}"
+                )
+        for name, value in (("initial", self.initial), ("chunk", self.chunk)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; give at least 1")
+
+    def steps(self, classes: int) -> list[int]:
+        """Numbers of classes known at the start and after each batch."""
+        initial = min(classes, self.initial or max(2, round(classes / 10)))
+        chunk = self.chunk or max(1, round(classes / 20))
+        return [*range(initial, classes, chunk), classes]
+
+    def forest(self, strategy: str, split: str, rows: int) -> NCMForestClassifier:
+        """A forest of the protocol."""
+        boosted = {"oob_boost": self.oob_boost} if strategy == "hirf" else {}
+        return NCMForestClassifier.paper(
+            strategy,
+            split=split,
+            n_trees=self.trees,
+            mu=self.mu,
+            pi=self.pi,
+            node_sampling=self.node_sampling,
+            n_centroids=self.n_centroids,
+            side_search=self.side_search,
+            memory=max(2, rows),
+            seed=self.seed,
+            **boosted,
+        )
+
+
+@dataclass
+class Point:
+    """A forest when so many classes are known."""
+
+    classes: int
+    accuracy: float
+    oldest: float
+    newest: float
+    train_s: float
+    """CPU seconds so far; of the retrained forest those of one training."""
+    test_us: float
+    """CPU microseconds an event."""
+
+
+@dataclass
+class Course:
+    """One strategy over one order of the classes."""
+
+    name: str
+    split: str
+    order: int
+    points: list[Point] = field(default_factory=list)
+
+    @property
+    def last(self) -> Point:
+        """With all classes known."""
+        return self.points[-1]
+
+
+@dataclass
+class Found:
+    """All courses on one set."""
+
+    set_name: str
+    classes: int
+    rows: int
+    settings: Settings
+    courses: list[Course] = field(default_factory=list)
+
+    def of(self, name: str, split: str) -> list[Course]:
+        """The courses of a strategy, by order."""
+        return [course for course in self.courses if (course.name, course.split) == (name, split)]
+
+    def relative(self, course: Course, what: str = "accuracy") -> float:
+        """A figure at the end over the retrained forest's in the same order."""
+        base = next(c for c in self.of(RETRAINED, course.split) if c.order == course.order)
+        return float(getattr(course.last, what) / getattr(base.last, what))
+
+    def time_ratio(self, course: Course) -> float:
+        """Training time over that of retraining at every batch."""
+        base = next(c for c in self.of(RETRAINED, course.split) if c.order == course.order)
+        steps = self.settings.steps(self.classes)
+        at = [point.classes for point in base.points]
+        total = np.interp(steps[1:], at, [point.train_s for point in base.points]).sum()
+        return float(course.last.train_s / total)
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures."""
+        return asdict(self)
+
+
+RETRAINED = "retrained"
+
+
+def run_set(
+    data: ClassSet, settings: Settings, orders: Sequence[int], say: Say = lambda text: None
+) -> Found:
+    """Every strategy and split over every order of the classes."""
+    found = Found(data.name, data.classes, len(data.y), settings)
+    say(f"{data.name}: compiling")
+    for split in settings.splits:
+        for name in ("igt", *settings.strategies):
+            settings.forest(name, split, 2).warm_up()  # nothing compiles while time is taken
+    for order in orders:
+        ordered = data.in_order(order)
+        for split in settings.splits:
+            for name in (RETRAINED, *settings.strategies):
+                say(f"{data.name}, order {order}: {split} {name}")
+                run = _retrained if name == RETRAINED else _incremental
+                found.courses.append(run(ordered, settings, name, split, order))
+    return found
+
+
+def _retrained(data: ClassSet, settings: Settings, name: str, split: str, order: int) -> Course:
+    steps = settings.steps(data.classes)
+    course = Course(name, split, order)
+    for classes in sorted({steps[i] for i in np.linspace(0, len(steps) - 1, _POINTS).astype(int)}):
+        rows = data.rows_below(classes)
+        forest = settings.forest("igt", split, rows)
+        begun = time.process_time()
+        forest.fit_many(data.X[:rows], data.y[:rows])
+        course.points.append(_point(forest, data, classes, time.process_time() - begun))
+    return course
+
+
+def _incremental(data: ClassSet, settings: Settings, name: str, split: str, order: int) -> Course:
+    steps = settings.steps(data.classes)
+    course = Course(name, split, order)
+    forest = settings.forest(name, split, round(settings.memory * len(data.y)))
+    rows = data.rows_below(steps[0])
+    forest.fit_many(data.X[:rows], data.y[:rows])
+    shown = {steps[i] for i in np.linspace(0, len(steps) - 1, _POINTS).astype(int)}
+    spent = 0.0
+    for classes in steps[1:]:
+        end = data.rows_below(classes)
+        begun = time.process_time()
+        forest.extend_many(data.X[rows:end], data.y[rows:end])
+        spent += time.process_time() - begun
+        rows = end
+        if classes in shown:
+            course.points.append(_point(forest, data, classes, spent))
+    return course
+
+
+def _point(forest: NCMForestClassifier, data: ClassSet, classes: int, train_s: float) -> Point:
+    X, y = data.known(classes)
+    forest.advance(X[:1])
+    begun = time.process_time()
+    P = forest.advance(X)
+    spent = time.process_time() - begun
+    answers = np.array(forest.classes_)[P.argmax(axis=1)]
+    few = max(1, classes // _ENDS)
+    old, new = y < few, y >= classes - few
+    return Point(
+        classes=classes,
+        accuracy=per_class(answers, y),
+        oldest=per_class(answers[old], y[old]),
+        newest=per_class(answers[new], y[new]),
+        train_s=train_s,
+        test_us=1e6 * spent / len(y),
+    )
+
+
+SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "centroids": ("n_centroids", ("sqrt", "log", 0.2, 2)),
+    "mu": ("mu", (1, 2, 5, 10, 20)),
+    "sampling": ("node_sampling", ("quality", "size", "uniform")),
+    "initial": ("initial", (0.05, 0.1, 0.3, 0.5)),
+    "chunk": ("chunk", (0.01, 0.05, 0.1, 0.3)),
+    "pi": ("pi", (0.01, 0.05, 0.2, 0.5)),
+}
+"""What `--sweep` varies (Figs 4 to 7 and 10 of Ristin 2016): parameter and values; `initial` and `chunk`
+are shares of the classes. `orders` (Fig. 11) varies nothing but the order of the classes."""
+
+
+def swept(settings: Settings, sweep: str, classes: int) -> list[tuple[str, Settings]]:
+    """(what the table calls it, settings) of each value of a sweep."""
+    parameter, values = SWEEPS[sweep]
+    out = []
+    for value in values:
+        label = f"{parameter} {value}"
+        if sweep in ("initial", "chunk"):
+            value = max(1, round(value * classes))
+            label = f"{parameter} {value}"
+        out.append((label, replace(settings, **{parameter: value})))
+    return out
