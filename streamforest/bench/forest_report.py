@@ -54,8 +54,6 @@ def _latency(found: Latency | None) -> str:
 
 
 def _recall(result: StreamResult, row: Row, runs: Runs) -> str:
-    if not datasets.get_spec(result.stream.name).scheduled:
-        return NONE
     value = runs.events_to_recall(result.stream)
     return f"{value:.0f}" if value < float("inf") else "never"
 
@@ -67,7 +65,6 @@ COLUMNS: tuple[Column, ...] = (
     Column("events/s", lambda result, row, runs: f"{runs.events_per_second:,.0f}"),
     Column("ours by dicts is", lambda result, row, runs: _ratio(result.reference, row)),
     Column("by batches", lambda result, row, runs: _ratio(result.reference_batches, row)),
-    Column("new class at 80 % after", _recall),
     Column("MB", _memory),
     Column(
         "predict µs p50 / p99 / max",
@@ -77,6 +74,16 @@ COLUMNS: tuple[Column, ...] = (
         "learn µs p50 / p99 / max", lambda result, row, runs: _latency(runs.latency("learn_us"))
     ),
 )
+
+
+NEW_CLASSES = Column("new class at 80 % after", _recall)
+"""Where classes come one after the other."""
+
+
+def columns_of(result: StreamResult) -> tuple[Column, ...]:
+    """The columns of the table of one stream."""
+    scheduled = datasets.get_spec(result.stream.name).scheduled
+    return (*COLUMNS[:2], NEW_CLASSES, *COLUMNS[2:]) if scheduled else COLUMNS
 
 
 def print_stream(console: Console, result: StreamResult) -> None:
@@ -112,13 +119,14 @@ def _title(result: StreamResult) -> str:
 def _equal_trees_table(result: StreamResult) -> Table:
     table = Table(title=_title(result), title_justify="left")
     table.add_column("model")
-    for column in COLUMNS:
+    columns = columns_of(result)
+    for column in columns:
         table.add_column(column.title, justify="right")
     for row in result.rows.values():
         if row.runs is None or row.failed:
-            cells = ["absent" if row.absent else "failed"] + [""] * (len(COLUMNS) - 1)
+            cells = ["absent" if row.absent else "failed"] + [""] * (len(columns) - 1)
         else:
-            cells = [column.cell(result, row, row.runs) for column in COLUMNS]
+            cells = [column.cell(result, row, row.runs) for column in columns]
         table.add_row(row.spec.about, *cells)
     return table
 
