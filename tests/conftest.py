@@ -1,12 +1,67 @@
-"""Shared by all tests."""
+"""Shared by all tests; and how the whole suite is spread over two workers.
+
+`python -m pytest` alone runs everything, on two workers. Tests that are picked by hand, by path, mark
+or debugger, run in one process and print as they go.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-# not the user's own cache: a test run leaves nothing behind there
+import pytest
+
+# not the user's own cache: a test run leaves nothing behind there. The package reads it when it is
+# loaded, so nothing of it is imported above
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / "streamforest-tests"))
 
 pytest_plugins = ["streamforest.testing.plugin"]
+
+_COMPILE = "import sys, streamforest; getattr(streamforest, sys.argv[1])(seed=0).warm_up()"
+_WORKERS = 2
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many workers `-n auto` means; 0 is this very process."""
+    option = config.option
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    by_hand = option.markexpr != "not slow" or option.keyword or option.usepdb
+    by_hand = by_hand or option.capture == "no" or option.collectonly
+    return min(_WORKERS, os.cpu_count() or 1) if whole and not by_hand else 0
+
+
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """What both workers need is made once, before they start: compiled kernels, and Kafka's jars."""
+    from streamforest.errors import BrokerError
+    from streamforest.runtime.models import KINDS
+    from streamforest.stream import jars
+
+    waiting = [[sys.executable, "-c", _COMPILE, name] for name in KINDS.values()]
+    at_work = [subprocess.Popen(waiting.pop()) for _ in range(min(_WORKERS, len(waiting)))]
+    if jars.missing() is None:
+        try:
+            jars.jars()
+        except BrokerError as error:
+            print(error, file=sys.stderr)  # the tests that need them fail and say so again
+    while at_work:
+        at_work.pop(0).wait()
+        if waiting:
+            at_work.append(subprocess.Popen(waiting.pop()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares something costly stays on one worker, file by file, and comes first: the other
+    tests then fill the gaps one by one.
+    """
+    for item in items:
+        if _shares(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    items.sort(key=lambda item: not _shares(item))
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether a test is one of several that use the same broker, server of processes, or run."""
+    return item.path.parent.name in ("bench", "integration", "runtime")
