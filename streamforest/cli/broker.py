@@ -32,6 +32,7 @@ def broker() -> None:
 def start(folder: Path | None, port: int, ephemeral: bool) -> None:
     """Start a broker; fetches Apache Kafka the first time."""
     if ephemeral:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # while it starts
         with Broker(port=port) as node:
             signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # after the start: it is inherited
             click.echo(node.servers)

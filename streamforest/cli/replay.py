@@ -134,7 +134,14 @@ def _source_flags(events: int | None, schedule: ClassSchedule | None) -> list[st
 def _order(text: str) -> str | list[str | int]:
     if text in ("random", "recorded"):
         return text
-    return [int(part) if part.lstrip("-").isdigit() else part for part in text.split(",")]
+    return [_label(part) for part in text.split(",")]
+
+
+def _label(text: str) -> str | int:
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _send(connection: Connection, source: Source, options: ReplayOptions, quiet: bool) -> None:

@@ -152,7 +152,11 @@ class Broker:
                 start_new_session=True,
             )
         self._write_state(self._process.pid)
-        self._await(begun, timeout)
+        try:
+            self._await(begun, timeout)
+        except KeyboardInterrupt:
+            self.stop()  # nobody else would: to its owner it has not begun
+            raise
 
     def _format(self, java: str, libs: Path, properties: Path) -> None:
         """Write the properties and make the storage folder, which fixes the node's identity."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -162,20 +165,39 @@ def test_a_partition_that_brings_nothing_is_fetched_anew(
     case = Case(kafka_broker, tmp_path)
     case.feed(200)
     pipeline = load_pipeline(case.path, {}, [f"kafka.stall_seconds={seconds}", "metrics.port=0"])
-    stalled = False
-    deadline = time.monotonic() + (30 if seconds == 1 else 6)
+    deadline: list[float] = []
 
     def stall(run: Run) -> None:
-        nonlocal stalled
-        if run.events >= 200 and not stalled:
-            stalled = True
+        if run.events >= 200 and not deadline:
+            deadline.append(time.monotonic() + (60 if seconds == 1 else 6))
             consumer = run.log._consumer  # type: ignore[attr-defined]
             consumer.pause(*consumer.assignment())
             case.feed(100, seed=1)
 
     with opened(pipeline) as run:
-        run.consume(max_events=300, stop=lambda: time.monotonic() > deadline, watch=stall)
+        run.consume(
+            max_events=300, stop=lambda: any(time.monotonic() > at for at in deadline), watch=stall
+        )
         assert run.events == (300 if seconds == 1 else 200)
+
+
+def test_a_broker_interrupted_while_it_starts_leaves_nothing_behind(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", "from streamforest.cli import main; main()", "broker", "start"]
+    process = subprocess.Popen(
+        [*command, "--ephemeral", "--port", "0"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+    )
+    until(lambda: any(tmp_path.glob("*/broker.json")))
+    (state,) = tmp_path.glob("*/broker.json")
+    until(lambda: state.read_text().endswith("}"))
+    pid = json.loads(state.read_text())["pid"]
+    process.terminate()
+    assert process.wait(60) in (0, 130)
+    assert not Path(f"/proc/{pid}").exists()
+    assert not state.exists()
 
 
 def test_partitions_grow_under_a_running_consumer(kafka_broker: Broker, tmp_path: Path) -> None:
