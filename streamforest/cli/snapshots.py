@@ -19,6 +19,13 @@ _PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
 _SET = click.option(
     "--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="As in run."
 )
+_PARTITION = click.option(
+    "--partition",
+    type=click.IntRange(0),
+    default=None,
+    metavar="N",
+    help="Whose, where each partition has a forest of its own (kafka.scope).",
+)
 
 
 @click.group()
@@ -33,18 +40,21 @@ def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
 @snapshots.command("list")
 @_PIPELINE
 @_SET
+@_PARTITION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_snapshots(pipeline: Path, settings: tuple[str, ...], as_json: bool) -> None:
+def list_snapshots(
+    pipeline: Path, settings: tuple[str, ...], partition: int | None, as_json: bool
+) -> None:
     """Show the snapshots of PIPELINE, oldest first, and which one the last commit names.
 
     Recovery begins at the named one. It is asked of the broker (Read on the group); where that cannot
     be reached, the column is left open.
     """
     loaded = _loaded(pipeline, settings)
-    folder = history.folder_of(loaded)
+    folder = history.folder_of(loaded, partition)
     standing, known = None, True
     try:
-        standing = history.standing_of(loaded)
+        standing = history.standing_of(loaded, partition)
     except BrokerError as error:
         known = False
         click.echo(
@@ -99,9 +109,10 @@ def _size(count: int) -> str:
 @_PIPELINE
 @click.argument("name")
 @_SET
-def pin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
+@_PARTITION
+def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Keep the snapshot NAME of PIPELINE for ever; the number of its events will do for a name."""
-    folder = history.folder_of(_loaded(pipeline, settings))
+    folder = history.folder_of(_loaded(pipeline, settings), partition)
     history.pin(folder, name)
     click.echo("pinned")
 
@@ -110,8 +121,9 @@ def pin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
 @_PIPELINE
 @click.argument("name")
 @_SET
-def unpin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
+@_PARTITION
+def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Let the snapshot NAME go the way of the others."""
-    folder = history.folder_of(_loaded(pipeline, settings))
+    folder = history.folder_of(_loaded(pipeline, settings), partition)
     history.unpin(folder, name)
     click.echo("no longer pinned")
