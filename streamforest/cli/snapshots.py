@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from streamforest.errors import BrokerError
-from streamforest.runtime import history
+from streamforest.runtime import adopting, history
+from streamforest.runtime.adopting import Origin
 from streamforest.runtime.config import Pipeline, load_pipeline
 from streamforest.runtime.history import Listed
 from streamforest.text import printable
@@ -19,7 +20,7 @@ _PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
 _SET = click.option(
     "--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="As in run."
 )
-_PARTITION = click.option(
+PARTITION = click.option(
     "--partition",
     type=click.IntRange(0),
     default=None,
@@ -30,7 +31,7 @@ _PARTITION = click.option(
 
 @click.group()
 def snapshots() -> None:
-    """The snapshots of a run: list them, keep one for ever."""
+    """The snapshots of a run: list them, keep one for ever, go back to one."""
 
 
 def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
@@ -40,7 +41,7 @@ def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
 @snapshots.command("list")
 @_PIPELINE
 @_SET
-@_PARTITION
+@PARTITION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_snapshots(
     pipeline: Path, settings: tuple[str, ...], partition: int | None, as_json: bool
@@ -109,7 +110,7 @@ def _size(count: int) -> str:
 @_PIPELINE
 @click.argument("name")
 @_SET
-@_PARTITION
+@PARTITION
 def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Keep the snapshot NAME of PIPELINE for ever; the number of its events will do for a name."""
     folder = history.folder_of(_loaded(pipeline, settings), partition)
@@ -121,9 +122,40 @@ def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | N
 @_PIPELINE
 @click.argument("name")
 @_SET
-@_PARTITION
+@PARTITION
 def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Let the snapshot NAME go the way of the others."""
     folder = history.folder_of(_loaded(pipeline, settings), partition)
     history.unpin(folder, name)
     click.echo("no longer pinned")
+
+
+@snapshots.command()
+@_PIPELINE
+@click.argument("name")
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["own", "committed", "end"]),
+    default="own",
+    show_default=True,
+    help="own: learn again what the journal lists after it. committed: forget that, and go on at the "
+    "last commit. end: forget that, and leave out what was not yet read.",
+)
+@_SET
+@PARTITION
+def adopt(
+    pipeline: Path, name: str, origin: Origin, settings: tuple[str, ...], partition: int | None
+) -> None:
+    """Let PIPELINE, which must not be running, go on from the snapshot NAME.
+
+    Nothing is published for what is learned again. It is recorded in the journal. For a group whose
+    offsets have expired, `--from own` goes on exactly where it ended.
+    """
+    done = adopting.adopt(_loaded(pipeline, settings), name, origin, partition)
+    told = f"adopted {done.name} as {done.snapshot}, commit {done.commit:,}"
+    if origin == "own":
+        told += f"; {done.relearned:,} events learned again"
+    if done.skipped:
+        told += f"; {done.skipped:,} records will not be read"
+    click.echo(told)

@@ -91,7 +91,7 @@ def listed(folder: SnapshotFolder, standing: Standing | None, known: bool) -> li
 
 def pin(folder: SnapshotFolder, name: str) -> None:
     """Keep a snapshot for ever; ConfigError if it is not there."""
-    name = _full(name)
+    name = full_name(name)
     with folder.pins.held():
         names = folder.names()
         if name not in names:
@@ -102,17 +102,17 @@ def pin(folder: SnapshotFolder, name: str) -> None:
 
 def unpin(folder: SnapshotFolder, name: str) -> None:
     """Let a snapshot go the way of the others; ConfigError if it is not pinned."""
-    name = _full(name)
+    name = full_name(name)
     with folder.pins.held():
         if not folder.pins.remove(name):
             pinned = ", ".join(sorted(folder.pins.names())) or "none"
             raise ConfigError(f"{name}: not pinned; pinned are: {pinned}")
 
 
-def _full(name: str) -> str:
+def full_name(name: str) -> str:
     """A snapshot's name, also from the number of events in it.
 
-    >>> _full("s-000000050000"), _full("50000")
+    >>> full_name("s-000000050000"), full_name("50000")
     ('s-000000050000', 's-000000050000')
     """
     return f"s-{int(name):012d}" if name.isascii() and name.isdigit() else name

@@ -13,6 +13,7 @@ from streamforest.runtime.loop import Run
 from streamforest.runtime.models import limits_of
 from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.runtime.telemetry import Silent, Telemetry
+from streamforest.runtime.wishes import Wishes
 from streamforest.stream.decoders import RecordDecoder, by_function, by_value
 from streamforest.stream.events import Format, decoder
 from streamforest.stream.files import FileLog, RunLock, claim
@@ -97,7 +98,7 @@ def new_run(
             _codec_rules(pipeline),
         ),
         snapshots,
-        _settings(pipeline, drain),
+        _settings(pipeline, drain, Wishes(snapshots.path.parent)),
         {**_described(pipeline), **(source or {})},
         telemetry,
     )
@@ -177,7 +178,7 @@ def late_rules(pipeline: Pipeline) -> LateRules | None:
     )
 
 
-def _settings(pipeline: Pipeline, drain: bool) -> Settings:
+def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes) -> Settings:
     config, run = pipeline.config, pipeline.config.run
     return Settings(
         batch=run.batch,
@@ -189,6 +190,7 @@ def _settings(pipeline: Pipeline, drain: bool) -> Settings:
         top=config.top,
         pack=config.pack,
         late=late_rules(pipeline),
+        wishes=wishes,
         labels_topic=config.topics.labels,
         drain=drain or config.kafka is None,
     )

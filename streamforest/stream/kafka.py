@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
@@ -147,6 +147,11 @@ class KafkaSettings:
         }
 
 
+def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
+    """The same for one partition that has a forest of its own."""
+    return replace(settings, lane=number)
+
+
 def check_permissions(settings: KafkaSettings) -> None:
     """BrokerError with all that a pipeline lacks, before it begins to read."""
     client = admin(settings.connection)
@@ -223,6 +228,8 @@ class KafkaLog:
 
     def note_assignment(self, assigned: list[TopicPartition]) -> None:
         """Called inside a poll: capture who we are; everything else waits until after it."""
+        lane = self.settings.lane
+        assigned = [tp for tp in assigned if lane is None or tp.partition == lane]
         self._attached = False
         self._assigned = sorted(assigned)
         self._stands_by = not assigned
@@ -440,6 +447,15 @@ class KafkaLog:
                 log.warning("%s-%d stalled at offset %d of %d; fetching anew", *tp, position, end)
                 self._consumer.seek(tp, position)
                 self._consumer.resume(tp)
+
+    def ends(self) -> dict[Partition, int]:
+        """Where all partitions end now."""
+        return {tuple(tp): at for tp, at in self._consumer.end_offsets(self._assigned).items()}
+
+    def whole_journal(self) -> list[tuple[int, bytes]]:
+        """Every record of the journal, with its offset."""
+        with closing(self.tail(-1)) as tail:
+            return tail.rest()
 
     def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions end now; nothing if the broker does not tell."""

@@ -58,6 +58,14 @@ class JournalTail:
         batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
         return [(record.offset, record.value) for record in batch]
 
+    def rest(self) -> list[tuple[int, bytes]]:
+        """All there is by now."""
+        end = self._consumer.end_offsets([self._tp])[self._tp]
+        found: list[tuple[int, bytes]] = []
+        while self._consumer.position(self._tp) < end:
+            found += self.poll(500)
+        return found
+
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close(autocommit=False)

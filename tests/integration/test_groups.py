@@ -72,7 +72,8 @@ class Member(ForkedConsumer):
         return self.says().startswith("ready: owner")
 
     def stands_by(self, behind: int = 0) -> bool:
-        return self.says() == f"ready: standby, {behind} events behind"
+        told = f"ready: standby at event \\d+, {behind} behind"
+        return re.fullmatch(told, self.says()) is not None
 
     def gone(self) -> bool:
         assert self._process is not None
@@ -156,13 +157,15 @@ def test_a_standby_follows_and_takes_over_with_nothing_to_replay(
     standby = stack.enter_context(Member(group, "--set", f"run.folder={group.folder / 'own'}"))
     until(standby.stands_by)
     until(lambda: owner.says() == "ready: owner of 2 partitions")  # after the rebalance
-    group.feed(1_250)
-    until(lambda: group.committed() == 1_250)
     folders = [group.folder / name / "snapshots" for name in ("run", "own")]
-    wanted = [f"s-{n:012d}.safetensors" for n in (400, 800, 1_200)]
-    until(lambda: all((folder / name).exists() for folder in folders for name in wanted))
-    for name in wanted:
+    for n in (400, 800, 1_200):  # one after the other: a writer that is busy leaves one out
+        group.feed(400)
+        name = f"s-{n:012d}.safetensors"
+        until(lambda name=name: all((folder / name).exists() for folder in folders))  # type: ignore[misc]
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    group.feed(50)
+    until(lambda: group.committed() == 1_250)
+    until(lambda: standby.says() == "ready: standby at event 1250, 0 behind")
     metrics = get(f"http://127.0.0.1:{standby.port}/metrics")[1]
     assert 'streamforest_role{role="standby"} 1.0' in metrics
     assert "streamforest_standby_behind_events 0.0" in metrics
@@ -312,8 +315,8 @@ class Turns:
                 self.group.feed(60)
         begun = time.monotonic()
         self.members.remove(found)
-        if self.members:
-            until(lambda: self.owner() is not None)
+        until(lambda: self.owner() is not None or all(m.gone() for m, _ in self.members))
+        if self.owner() is not None:
             self.waits.append(time.monotonic() - begun)
 
     def at_rest(self) -> bool:
@@ -381,8 +384,11 @@ class Churn:
                 self.join()
             elif len(alive) > 1:
                 member = alive.pop(self.draw.randrange(len(alive)))
-                ended = member.kill() if way == "kill" else member.stop()
-                assert ended == (-signal.SIGKILL if way == "kill" else 0), member.log()[-3000:]
+                if way == "kill":
+                    member.kill()
+                else:  # once it listens; an armed one may die of it
+                    until(lambda member=member: member.gone() or bool(member.says()))  # type: ignore[misc]
+                    assert member.stop() in (0, -signal.SIGKILL), member.log()[-3000:]
                 self.changes += 1
             self.settle()
 
