@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 # not the user's own cache: a test run leaves nothing behind there. The package reads it when it is
 # loaded, so nothing of it is imported above
@@ -22,6 +24,8 @@ pytest_plugins = ["streamforest.testing.plugin"]
 
 _COMPILE = "import sys, streamforest; getattr(streamforest, sys.argv[1])(seed=0).warm_up()"
 _WORKERS = 2
+_TOGETHER = ("bench", "integration", "runtime")
+"""Folders whose tests stay together, file by file."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -53,15 +57,18 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares something costly stays on one worker, file by file, and comes first: the other
-    tests then fill the gaps one by one.
-    """
-    for item in items:
-        if _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-    items.sort(key=lambda item: not _shares(item))
+    """What stays together comes first: the other tests then fill the gaps one by one."""
+    items.sort(key=lambda item: item.path.parent.name not in _TOGETHER)
 
 
-def _shares(item: pytest.Item) -> bool:
-    """Whether a test is one of several that use the same broker, server of processes, or run."""
-    return item.path.parent.name in ("bench", "integration", "runtime")
+class FileByFile(LoadScopeScheduling):
+    """Tests that share a broker, a server of processes or a finished run stay on one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if Path(file).parent.name in _TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
+    """How tests are handed to the workers."""
+    return FileByFile(config, log)

@@ -1,4 +1,4 @@
-"""kafka-python's traps: each test holds with our remedy, and shows the trap without it.
+"""kafka-python's five traps: each test holds with our remedy, and shows the trap without it.
 
 When a release mends one, the half that shows the trap fails, and the remedy can go.
 """
@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,23 @@ import pytest
 from integration.oracle import read_all
 from integration.waiting import until
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata
 
 from streamforest.stream import kafka_batches
 from streamforest.stream.broker import Broker
+from streamforest.stream.decoders import by_value
+from streamforest.stream.events import decoder
+from streamforest.stream.kafka import KafkaLog, KafkaSettings
 from streamforest.stream.kafka_guard import (
     JoinWatch,
     TransactionalProducer,
     captured,
-    committed_now,
     mend_sender,
     unpark,
     within,
 )
-from streamforest.stream.kafka_topics import admin, create_topic
+from streamforest.stream.kafka_topics import Topics, admin, create_topic
 from streamforest.stream.records import CommitInDoubt, Outgoing
 from streamforest.testing.plugin import TopicMaker
 
@@ -291,40 +293,30 @@ def test_a_call_made_while_the_broker_is_down_is_not_lost(
         owner.close(autocommit=False, timeout_ms=1_000)
 
 
+def test_a_consumer_that_gets_no_answer_is_replaced(
+    kafka_broker: Broker, kafka_topic: TopicMaker
+) -> None:
+    """Trap E on the reading side: a question that was lost is waited for again and again."""
+    topics = Topics(*(kafka_topic(name) for name in ("events", "predictions", "dlq", "journal")))
+    settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
+    with closing(KafkaLog(settings, by_value(decoder()))) as log:
+        log.attach()
+        first = log._consumer
+
+        def lost(*args: Any, **kwargs: Any) -> None:
+            raise KafkaTimeoutError
+
+        first.committed = lost
+        assert log.attach().started == {(topics.events, 0): 0}
+        assert log._consumer is not first
+
+
 def test_a_call_without_an_answer_has_an_end() -> None:
     with pytest.raises(CommitInDoubt, match=r"had no answer in 0\.05 s"):
         within(0.05, threading.Event().wait)
     assert within(5.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         within(5.0, lambda: 1 / 0)
-
-
-def test_f_committed_offsets_are_asked_for_anew(
-    kafka_broker: Broker, kafka_topic: TopicMaker
-) -> None:
-    tp = TopicPartition(kafka_topic("asked"), 0)
-    common = {"bootstrap_servers": kafka_broker.servers, "enable_auto_commit": False}
-    other = KafkaConsumer(group_id=tp.topic, **common)
-    other.assign([tp])
-
-    def commit(offset: int) -> None:
-        other.commit({tp: OffsetAndMetadata(offset, "", -1)}, timeout_ms=10_000)
-
-    commit(1)
-    consumer = KafkaConsumer(group_id=tp.topic, auto_offset_reset="none", **common)
-    consumer.assign([tp])
-    futures = consumer._coordinator._offset_fetch_futures
-    until(
-        lambda: consumer.poll(timeout_ms=0) == {} and bool(futures)
-    )  # it asked, and gave up waiting
-    until(lambda: all(future.is_done for future in futures.values()))
-    commit(2)
-    stale = dict(futures)
-    assert committed_now(consumer, tp).offset == 2
-    futures.update(stale)
-    assert consumer.committed(tp, timeout_ms=10_000) == 1  # the trap
-    for one in (consumer, other):
-        one.close(autocommit=False)
 
 
 @pytest.mark.parametrize("remedy", [True, False])
