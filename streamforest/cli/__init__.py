@@ -33,11 +33,16 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     ),
     "check": ("streamforest.cli.check:check", "Check a pipeline file, every mistake at once."),
     "dlq": ("streamforest.cli.dlq:dlq", "List dead letters, send them back after a fix."),
+    "promote": ("streamforest.cli.operate:promote", "Let a shadow model publish."),
     "replay": ("streamforest.cli.replay:replay", "Send a recorded set or file to a topic."),
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
     "snapshots": (
         "streamforest.cli.snapshots:snapshots",
-        "List the snapshots of a run, keep one for ever.",
+        "List the snapshots of a run, keep one for ever, go back to one.",
+    ),
+    "whatif": (
+        "streamforest.cli.operate:whatif",
+        "Replay the journal with other parameters and compare.",
     ),
     "run": ("streamforest.cli.run:run", "Run a pipeline file: predict, learn, snapshot, resume."),
 }

@@ -31,6 +31,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.bench_pipeline:pipeline",
         "The pipeline on a real broker beside the sum of its parts; what a snapshot holds up.",
     ),
+    "soak": (
+        "streamforest.cli.bench_soak:soak",
+        "Late labels at a steady rate, a rebalance every minute: memory and latency over time.",
+    ),
 }
 """Name -> ("module:attribute", one-line help)."""
 

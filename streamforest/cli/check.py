@@ -27,6 +27,7 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
     if config.kafka is not None:
         rows += [
             ("events", f"{config.topics.events} at {config.kafka.servers}"),
+            ("scope", _scope(config.kafka.scope)),
             ("security", _security(config.kafka.security)),
             ("delivery", _delivery(config.kafka.delivery)),
             *_labels(config),
@@ -68,6 +69,12 @@ def _security(security: Security) -> str:
     if security.tls:
         told += f", trusts {security.ca_file or 'the authorities of this machine'}"
     return told + (f", shows {security.cert_file}" if security.cert_file else "")
+
+
+def _scope(scope: str) -> str:
+    if scope == "topic":
+        return "topic: one forest for all partitions, in one process; further ones stand by"
+    return "partition: a forest for each, spread over the processes; a class is learned in each"
 
 
 def _delivery(kind: str) -> str:

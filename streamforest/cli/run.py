@@ -13,10 +13,12 @@ import click
 
 from streamforest.cli.display import progress, report
 from streamforest.errors import ConfigError
+from streamforest.observe.fleet import FleetMetrics
 from streamforest.observe.logs import set_up
 from streamforest.observe.metrics import PipelineMetrics
 from streamforest.observe.server import MetricsServer
 from streamforest.runtime.config import Pipeline, load_pipeline
+from streamforest.runtime.fleet import opened_fleet
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
@@ -86,6 +88,9 @@ def run(
         if servers is not None:
             drain = create_topics = True
             _feed(loaded)
+        if config.kafka is not None and config.kafka.scope == "partition":
+            _consume_each(stack, loaded, drain, create_topics, max_events, signals)
+            return
         metrics = PipelineMetrics(config.name, REASONS)
         if config.metrics_port:
             stack.enter_context(MetricsServer(metrics, config.metrics_host, config.metrics_port))
@@ -102,6 +107,35 @@ def run(
                 _consume(current, config.name, _total(loaded), max_events, signals, quiet)
         except Stopped as error:
             click.echo(f"Stopped by {signals.requested}: {error}.", err=True)
+
+
+def _consume_each(
+    stack: ExitStack,
+    loaded: Pipeline,
+    drain: bool,
+    create_topics: bool,
+    max_events: int | None,
+    signals: StopSignals,
+) -> None:
+    """A forest for each partition that this process is given."""
+    if max_events is not None:
+        raise ConfigError(
+            "--max-events: counts the events of one forest, kafka.scope is 'partition'"
+        )
+    config = loaded.config
+    metrics = FleetMetrics(config.name, REASONS)
+    if config.metrics_port:
+        stack.enter_context(MetricsServer(metrics, config.metrics_host, config.metrics_port))
+    with opened_fleet(loaded, drain=drain, create_topics=create_topics, telemetry=metrics) as fleet:
+        gc.freeze()
+        ending = fleet.consume(stop=lambda: signals.requested is not None)
+    for number, unit in sorted(fleet.finished.items()):
+        if unit.run_ is not None:
+            click.echo(report(unit.run_, f"{config.name}, partition {number}"))
+    if ending != "finished":
+        click.echo(
+            f"Stopped by {signals.requested}; the same command goes on from there.", err=True
+        )
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from streamforest.errors import BrokerError
-from streamforest.runtime import history
+from streamforest.runtime import adopting, history
+from streamforest.runtime.adopting import Origin
 from streamforest.runtime.config import Pipeline, load_pipeline
 from streamforest.runtime.history import Listed
 from streamforest.text import printable
@@ -19,11 +20,18 @@ _PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
 _SET = click.option(
     "--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="As in run."
 )
+PARTITION = click.option(
+    "--partition",
+    type=click.IntRange(0),
+    default=None,
+    metavar="N",
+    help="Whose, where each partition has a forest of its own (kafka.scope).",
+)
 
 
 @click.group()
 def snapshots() -> None:
-    """The snapshots of a run: list them, keep one for ever."""
+    """The snapshots of a run: list them, keep one for ever, go back to one."""
 
 
 def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
@@ -33,18 +41,21 @@ def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
 @snapshots.command("list")
 @_PIPELINE
 @_SET
+@PARTITION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_snapshots(pipeline: Path, settings: tuple[str, ...], as_json: bool) -> None:
+def list_snapshots(
+    pipeline: Path, settings: tuple[str, ...], partition: int | None, as_json: bool
+) -> None:
     """Show the snapshots of PIPELINE, oldest first, and which one the last commit names.
 
     Recovery begins at the named one. It is asked of the broker (Read on the group); where that cannot
     be reached, the column is left open.
     """
     loaded = _loaded(pipeline, settings)
-    folder = history.folder_of(loaded)
+    folder = history.folder_of(loaded, partition)
     standing, known = None, True
     try:
-        standing = history.standing_of(loaded)
+        standing = history.standing_of(loaded, partition)
     except BrokerError as error:
         known = False
         click.echo(
@@ -99,9 +110,10 @@ def _size(count: int) -> str:
 @_PIPELINE
 @click.argument("name")
 @_SET
-def pin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
+@PARTITION
+def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Keep the snapshot NAME of PIPELINE for ever; the number of its events will do for a name."""
-    folder = history.folder_of(_loaded(pipeline, settings))
+    folder = history.folder_of(_loaded(pipeline, settings), partition)
     history.pin(folder, name)
     click.echo("pinned")
 
@@ -110,8 +122,40 @@ def pin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
 @_PIPELINE
 @click.argument("name")
 @_SET
-def unpin(pipeline: Path, name: str, settings: tuple[str, ...]) -> None:
+@PARTITION
+def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Let the snapshot NAME go the way of the others."""
-    folder = history.folder_of(_loaded(pipeline, settings))
+    folder = history.folder_of(_loaded(pipeline, settings), partition)
     history.unpin(folder, name)
     click.echo("no longer pinned")
+
+
+@snapshots.command()
+@_PIPELINE
+@click.argument("name")
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["own", "committed", "end"]),
+    default="own",
+    show_default=True,
+    help="own: learn again what the journal lists after it. committed: forget that, and go on at the "
+    "last commit. end: forget that, and leave out what was not yet read.",
+)
+@_SET
+@PARTITION
+def adopt(
+    pipeline: Path, name: str, origin: Origin, settings: tuple[str, ...], partition: int | None
+) -> None:
+    """Let PIPELINE, which must not be running, go on from the snapshot NAME.
+
+    Nothing is published for what is learned again. It is recorded in the journal. For a group whose
+    offsets have expired, `--from own` goes on exactly where it ended.
+    """
+    done = adopting.adopt(_loaded(pipeline, settings), name, origin, partition)
+    told = f"adopted {done.name} as {done.snapshot}, commit {done.commit:,}"
+    if origin == "own":
+        told += f"; {done.relearned:,} events learned again"
+    if done.skipped:
+        told += f"; {done.skipped:,} records will not be read"
+    click.echo(told)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from streamforest.observe.histograms import BatchHistogram
 
-_OUTCOMES = ("matched", "early", "expired", "duplicate", "unmatched")
+_OUTCOMES = ("matched", "early", "expired", "duplicate", "unmatched", "refused")
 _DELAYS = (0.1, 1, 10, 60, 300, 1_800, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 
 

@@ -286,8 +286,8 @@ class PipelineMetrics:
                 self._fringe.labels(name).set(summary["fringe_bytes"])
                 self._occupancy.labels(name).set(summary["fringe_occupancy"])
 
-    def role(self, role: str, behind: int, partitions: int) -> None:
-        """Owner of so many partitions, or standby and so many events behind the owner."""
+    def role(self, role: str, partitions: int, events: int = 0, behind: int = 0) -> None:
+        """Owner of so many partitions; or standby, at this event and so many behind the owner."""
         for name in _ROLES:
             self._role.labels(name).set(name == role)
         self._behind.set(behind)
@@ -295,7 +295,7 @@ class PipelineMetrics:
         self._stands = (
             f"owner of {partitions} partitions"
             if role == "owner"
-            else f"standby, {behind} events behind"
+            else f"standby at event {events}, {behind} behind"
         )
 
     def ready(self, reason: str | None) -> None:

@@ -5,17 +5,32 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Protocol
 
-from prometheus_client import exposition
+from prometheus_client import CollectorRegistry, exposition
 
 from streamforest.errors import ConfigError
-from streamforest.observe.metrics import PipelineMetrics
+
+
+class Observed(Protocol):
+    """What the server needs of metrics."""
+
+    registry: CollectorRegistry
+
+    def why_not_ready(self) -> str | None:
+        """None while it is at work."""
+
+    def why_not_alive(self) -> str | None:
+        """None unless only a new start helps."""
+
+    def stands(self) -> str:
+        """What it is, in a few words; empty where nobody knows."""
 
 
 class MetricsServer:
     """Serves the metrics of a run from a thread of its own."""
 
-    def __init__(self, metrics: PipelineMetrics, host: str, port: int) -> None:
+    def __init__(self, metrics: Observed, host: str, port: int) -> None:
         handler = type("Handler", (_Handler,), {"metrics": metrics})
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
@@ -42,7 +57,7 @@ class MetricsServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    metrics: PipelineMetrics
+    metrics: Observed
     timeout = 10
     server_version = "streamforest"
     sys_version = ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from streamforest.runtime.commit import Pending
 from streamforest.runtime.journal import MAX_SLICES
 from streamforest.runtime.late import LateRules
+from streamforest.runtime.wishes import Wishes
 
 _IDLE_POLL = 0.5  # seconds a poll may wait when nothing is pending
 _PENDING_BYTES = 64 << 20  # a commit comes early rather than hold more
@@ -30,6 +31,8 @@ class Settings:
     """By what labels meet their events; None where every event brings its label."""
     labels_topic: str | None = None
     """The topic that holds labels alone, where there is one."""
+    wishes: Wishes = field(default_factory=Wishes)
+    """Where an operator says what is to happen at the next commit."""
     drain: bool = False
     """End when everything there was has been read, instead of waiting for more."""
 
@@ -40,6 +43,7 @@ class Clocks:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._last_commit = self._last_snapshot = time.monotonic()
+        self._looked = 0.0
 
     def ask(self, events: int, pending: Pending, limit: int | None) -> tuple[int, float]:
         """Records to ask for, never beyond where a commit or snapshot by number is due; and how
@@ -79,6 +83,14 @@ class Clocks:
             return True
         late = time.monotonic() - self._last_snapshot
         return settings.snapshot_seconds is not None and late >= settings.snapshot_seconds
+
+    def wish_due(self, wishes: Wishes) -> bool:
+        """Whether a wish waits; looked at once a second."""
+        now = time.monotonic()
+        if now - self._looked < 1.0:
+            return False
+        self._looked = now
+        return wishes.promoted() is not None
 
     def committed(self) -> None:
         """A commit was made."""

@@ -38,6 +38,10 @@ class Pending:
     dead_letters: list[Outgoing] = field(default_factory=list)
     slices: list[tuple[str, int, int, int]] = field(default_factory=list)
     added: list[tuple[str, int, int]] = field(default_factory=list)
+    promoted: str = ""
+    adopted: str = ""
+    origin: str = ""
+    moved: list[tuple[str, int, int]] = field(default_factory=list)
     size: int = 0
     timestamps: list[int] = field(default_factory=list)
     """Of the records in it, in milliseconds."""
@@ -91,7 +95,18 @@ class Committer:
         """
         number, named = self.next_number, self._newest()
         rules = state.gate.limits.rules()
-        entry = Entry(number, pending.first, state.events, pending.slices, pending.added, rules)
+        entry = Entry(
+            number,
+            pending.first,
+            state.events,
+            pending.slices,
+            pending.added,
+            rules,
+            pending.promoted,
+            pending.adopted,
+            pending.origin,
+            pending.moved,
+        )
         standing = Standing(number, -1, state.events, named.name, named.hash, named.since)
 
         def metadata(journal: int) -> str:

@@ -107,6 +107,8 @@ def _kafka(check: Checker, name: str) -> KafkaTable | None:
     values = check.read("kafka", known)
     if values["servers"] is None and not any(p.startswith("kafka.servers") for p in check.problems):
         check.problems.append("kafka.servers: missing; give host:port of the broker")
+    if values["scope"] == "partition" and values["delivery"] != "exactly-once":
+        check.problem("kafka.scope", "partition", "works with delivery = 'exactly-once' only")
     security = read_security(check, values)
     own = {key: values[key] for key in tables.KAFKA}
     return KafkaTable(**{**own, "group": values["group"] or name, "security": security})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from streamforest.errors import ConfigError
 from streamforest.runtime.config import Pipeline
+from streamforest.runtime.fleet import unit_folder
 from streamforest.runtime.journal import Standing, read_standing
 from streamforest.runtime.options import nearest
 from streamforest.runtime.snapshots import SnapshotFolder
@@ -32,10 +33,22 @@ class Listed:
     """Whether the last commit names it, so that recovery begins there; None where nobody knows."""
 
 
-def folder_of(pipeline: Pipeline) -> SnapshotFolder:
-    """The snapshots of a pipeline's run; ConfigError where there is no such folder."""
-    run = pipeline.config.run
-    folder = SnapshotFolder(run.folder / "snapshots", run.keep_snapshots)
+def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolder:
+    """The snapshots of a pipeline's run, or of one partition's where each has its own; ConfigError
+    where there is no such folder.
+    """
+    run, kafka = pipeline.config.run, pipeline.config.kafka
+    each = kafka is not None and kafka.scope == "partition"
+    if each and partition is None:
+        raise ConfigError("--partition: which one? This pipeline has a forest for each of them")
+    if partition is not None and not each:
+        raise ConfigError(
+            f"--partition {partition}: this pipeline has one forest for all (kafka.scope)"
+        )
+    if partition is not None:
+        folder = unit_folder(pipeline, partition)
+    else:
+        folder = SnapshotFolder(run.folder / "snapshots", run.keep_snapshots)
     if not folder.path.is_dir():
         raise ConfigError(
             f"{folder.path}: no such folder; {pipeline.config.name} has not run here "
@@ -44,13 +57,17 @@ def folder_of(pipeline: Pipeline) -> SnapshotFolder:
     return folder
 
 
-def standing_of(pipeline: Pipeline) -> Standing | None:
-    """What the last commit of a pipeline says, asked of its log; None before the first."""
+def standing_of(pipeline: Pipeline, partition: int | None = None) -> Standing | None:
+    """What the last commit of a pipeline, or of one partition, says, asked of its log; None before
+    the first.
+    """
     config = pipeline.config
     if config.kafka is None:
         text = committed_metadata(config.run.folder)
     else:
-        text = last_commit(config.kafka.connection, config.kafka.group, config.topics.events)
+        text = last_commit(
+            config.kafka.connection, config.kafka.group, config.topics.events, partition
+        )
     return None if text is None else read_standing(text)
 
 
@@ -74,7 +91,7 @@ def listed(folder: SnapshotFolder, standing: Standing | None, known: bool) -> li
 
 def pin(folder: SnapshotFolder, name: str) -> None:
     """Keep a snapshot for ever; ConfigError if it is not there."""
-    name = _full(name)
+    name = full_name(name)
     with folder.pins.held():
         names = folder.names()
         if name not in names:
@@ -85,17 +102,17 @@ def pin(folder: SnapshotFolder, name: str) -> None:
 
 def unpin(folder: SnapshotFolder, name: str) -> None:
     """Let a snapshot go the way of the others; ConfigError if it is not pinned."""
-    name = _full(name)
+    name = full_name(name)
     with folder.pins.held():
         if not folder.pins.remove(name):
             pinned = ", ".join(sorted(folder.pins.names())) or "none"
             raise ConfigError(f"{name}: not pinned; pinned are: {pinned}")
 
 
-def _full(name: str) -> str:
+def full_name(name: str) -> str:
     """A snapshot's name, also from the number of events in it.
 
-    >>> _full("s-000000050000"), _full("50000")
+    >>> full_name("s-000000050000"), full_name("50000")
     ('s-000000050000', 's-000000050000')
     """
     return f"s-{int(name):012d}" if name.isascii() and name.isdigit() else name

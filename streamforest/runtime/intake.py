@@ -150,6 +150,7 @@ class _LateIntake:
             self.gate.admit(event.x, None)
             record = _HeldRecord(place[2], encode({"id": identity, "y": y}))
             self.refuse(record, place[:2], error)
+            self.store.refused()
             return None
 
     def _label(self, event: Event, record: Any, place: Place) -> None:

@@ -30,6 +30,13 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     slices: list[tuple[str, int, int, int]] = []
     added: list[tuple[str, int, int]] = []
     rules: str = ""
+    promoted: str = ""
+    """The model that publishes from here on."""
+    adopted: str = ""
+    """The snapshot that an operator has let the pipeline go on from, `origin` from where on, and `moved`
+    to which positions; such an entry takes an event number of its own."""
+    origin: str = ""
+    moved: list[tuple[str, int, int]] = []
     v: int = 1
 
 

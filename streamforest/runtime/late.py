@@ -9,7 +9,8 @@ Each label ends as one of these, and each event that waits as matched or expired
     matched     met its event (an early one: when the event came)
     duplicate   a second label for an id: counted and ignored
     unmatched   no event came in time, or the event had expired
-    early       came before its event; it is held, and will be matched or unmatched
+    early       came before its event; it is held, and will be matched, unmatched or refused
+    refused     was held and could not be learned when its event came: a dead letter
     expired     an event that waited too long, or was pushed out by newer ones
 
 Everything is bounded, by number and in bytes, and the oldest goes first. Time is stream time (`clock.py`):
@@ -31,8 +32,8 @@ from streamforest.errors import SnapshotError
 from streamforest.runtime.clock import StreamClock
 
 MATCHED, EARLY, EXPIRED = "matched", "early", "expired"
-DUPLICATE, UNMATCHED = "duplicate", "unmatched"
-OUTCOMES = (MATCHED, EARLY, EXPIRED, DUPLICATE, UNMATCHED)
+DUPLICATE, UNMATCHED, REFUSED = "duplicate", "unmatched", "refused"
+OUTCOMES = (MATCHED, EARLY, EXPIRED, DUPLICATE, UNMATCHED, REFUSED)
 AT_ONCE, NEVER = "at_once", "never"
 """Events that brought their label along, and those that cannot wait for one: without an id, or with one
 that another event has."""
@@ -183,6 +184,10 @@ class LabelStore:
         """A label and its event have met, whichever came first."""
         self._remember(identity, labelled=True)
         self._count(MATCHED)
+
+    def refused(self) -> None:
+        """A label that was held could not be learned."""
+        self._count(REFUSED)
 
     def hold(self, identity: Any, y: Any, timestamp: int, place: Place) -> None:
         """A label without a waiting event: a second one, one that came too late, or an early one."""

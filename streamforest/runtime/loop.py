@@ -34,7 +34,7 @@ from streamforest.runtime.answers import Likely, answers, reason_of, top_classes
 from streamforest.runtime.clocks import Clocks, Settings
 from streamforest.runtime.commit import Committer, Lost, Pending, Superseded
 from streamforest.runtime.intake import Intake, take_in
-from streamforest.runtime.journal import add_slice, read_standing
+from streamforest.runtime.journal import Standing, add_slice, read_standing
 from streamforest.runtime.models import Model, advance, plain_novelty
 from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
 from streamforest.runtime.river import RiverModel
@@ -83,7 +83,7 @@ class Run:
         self.settings = settings
         self.source = source
         self.telemetry: Telemetry = telemetry or Silent()
-        self.main = next(iter(models))
+        self._first = next(iter(models))
         self.commits = Committer(log, snapshots, settings.pack)
         self.state = RunState.new(models, limits, settings.late)
         self.pending = Pending()
@@ -98,6 +98,11 @@ class Run:
     def events(self) -> int:
         """Events read so far, those of earlier processes included."""
         return self.state.events
+
+    @property
+    def main(self) -> str:
+        """The model that publishes."""
+        return self.state.main or self._first
 
     @property
     def measures(self) -> dict[str, ModelMeasures]:
@@ -137,7 +142,7 @@ class Run:
         while not (self.ended or stop() or (limit is not None and self.events >= limit)):
             begun = time.perf_counter()
             read = self._step(limit)
-            if self.clocks.commit_due(self.events, self.pending):
+            if self.clocks.commit_due(self.events, self.pending) or self._wished_for():
                 self._commit()
             if self._snapshot_due():
                 self._snapshot()
@@ -297,6 +302,8 @@ class Run:
 
     def _commit(self) -> None:
         begun = time.perf_counter()
+        if not self.pending.adopted:
+            self.pending.promoted = self._promoted()
         try:
             self.commits.commit(self.state, self.pending)
         except Superseded as error:
@@ -308,10 +315,27 @@ class Run:
             self.recover()
             return
         done, self.pending = self.pending, Pending(self.events)
+        if done.promoted:
+            self.state.main = done.promoted
+            self.settings.wishes.fulfilled()
+            log.info("%s publishes from event %d on", done.promoted, self.events)
         self._meet(self.commits.met)
         self.commits.met = {}
         self.clocks.committed()
         self.telemetry.committed(self, time.perf_counter() - begun, done.timestamps)
+
+    def _promoted(self) -> str:
+        """The model that an operator wants to publish from the next event on, if it is another."""
+        wanted = self.settings.wishes.promoted()
+        if wanted is not None and wanted not in self.state.models:
+            log.error("%r cannot be promoted: there is no such model", wanted)
+            self.settings.wishes.fulfilled()
+            return ""
+        return wanted or ""
+
+    def _wished_for(self) -> bool:
+        """Whether a wish waits that no event would bring about."""
+        return self.events == self.pending.first and self.clocks.wish_due(self.settings.wishes)
 
     def _snapshot_due(self) -> bool:
         """Only right after a commit: a snapshot is of a committed state."""
@@ -343,7 +367,7 @@ class Run:
             self._snapshots_told = written.name
             self.telemetry.snapshot(self, written)
 
-    def _snapshot_now(self) -> None:
+    def snapshot_now(self) -> None:
         """A snapshot that is durable when this returns."""
         self.snapshots.wait()
         self._snapshot()
@@ -363,7 +387,7 @@ class Run:
         if standing is None or standing.snapshot == f"s-{self.events:012d}":
             return
         if written is None or written.events != self.events:
-            self._snapshot_now()
+            self.snapshot_now()
         self._commit()
 
     # ---- recovery
@@ -377,9 +401,17 @@ class Run:
             if self._follower is not None:
                 self._follower.close()  # asked to stop, or an error, while standing by
                 self._follower = None
-        self.telemetry.role("owner", 0, len(self.state.positions))
+        self.telemetry.role("owner", len(self.state.positions))
         self.telemetry.ready(None)
         log.info("ready at event %d, %d partitions", self.events, len(self.state.positions))
+
+    def take_over(self, state: RunState, standing: Standing) -> None:
+        """Go on with a state that was made elsewhere; the next commit follows that one."""
+        self.state, self.commits.standing = state, standing
+
+    def commit_now(self) -> None:
+        """Commit what is pending, whatever it is."""
+        self._commit()
 
     def _stand_by(self) -> None:
         """Another process is the owner: follow what it commits."""
@@ -390,7 +422,7 @@ class Run:
         if follower.state is not None:
             self.state = follower.state
         self._tell_of_snapshots()
-        self.telemetry.role("standby", follower.behind, 0)
+        self.telemetry.role("standby", 0, self.events, follower.behind)
         self.telemetry.ready(follower.trouble)
 
     def _new_follower(self) -> Follower:
@@ -398,8 +430,8 @@ class Run:
         follower = Follower(
             self.log,
             self.snapshots,
-            self._restore,
-            self._advance_again,
+            self.restore,
+            self.advance_again,
             lambda: RunState.new(self._configured, self.limits, self.settings.late),
             self._followed,
         )
@@ -440,7 +472,7 @@ class Run:
         elif standing != self.commits.standing:
             warm = None if self._follower is None else self._follower.hand_over(standing)
             self.state, self.commits.named = rebuild(
-                self.log, self.snapshots, standing, found, self._restore, self._advance_again, warm
+                self.log, self.snapshots, standing, found, self.restore, self.advance_again, warm
             )
             self.commits.standing = standing
             self.pending = Pending(self.events)
@@ -463,12 +495,13 @@ class Run:
         It shows that the folder can be written before any work is done.
         """
         refuse_lost_offsets(self.snapshots)
-        self._snapshot_now()
+        self.snapshot_now()
         self.state.positions = dict(found.started)
         self.pending = Pending(added=[(*p, at) for p, at in sorted(found.started.items())])
         self._commit()
 
-    def _restore(self, name: str, expected: str) -> RunState:
+    def restore(self, name: str, expected: str) -> RunState:
+        """The state that a snapshot holds, checked against this pipeline."""
         models, plain = self.snapshots.load(name, expected)
         path = self.snapshots.file(name)
         try:
@@ -485,7 +518,8 @@ class Run:
         state.restore_passing(self.snapshots.passing(name))
         return state
 
-    def _advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
+    def advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
+        """Through the models without publishing: recovery, and whoever replays the journal."""
         self.telemetry.beat()
         self._advance(state, stretches, publish=False)
 

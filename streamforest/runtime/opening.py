@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal, cast
 
@@ -13,6 +13,7 @@ from streamforest.runtime.loop import Run
 from streamforest.runtime.models import limits_of
 from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.runtime.telemetry import Silent, Telemetry
+from streamforest.runtime.wishes import Wishes
 from streamforest.stream.decoders import RecordDecoder, by_function, by_value
 from streamforest.stream.events import Format, decoder
 from streamforest.stream.files import FileLog, RunLock, claim
@@ -36,44 +37,71 @@ def opened(
     `fresh` forgets what the folder holds; on Kafka that is right only where the broker is new too.
     """
     config = pipeline.config
-    lock = RunLock(config.run.folder, shared=config.kafka is not None)
     log: Log | None = None
+    told = telemetry or Silent()
+    with prepared(pipeline, create_topics):
+        try:
+            snapshots = SnapshotFolder(config.run.folder / "snapshots", config.run.keep_snapshots)
+
+            def waiting() -> bool:
+                told.beat()
+                return stopping()
+
+            if fresh:
+                snapshots.refuse_pinned()
+            log = _log(pipeline, fresh, waiting)
+            if fresh:
+                snapshots.clear()
+            run = new_run(pipeline, log, snapshots, drain, told)
+            run.warm_up()  # compile before anything is owned
+            run.recover()
+            yield run
+        finally:
+            if log is not None:
+                log.close()
+
+
+@contextmanager
+def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
+    """The folder held, by one process or by those of one group; topics and permissions are there."""
+    config = pipeline.config
+    lock = RunLock(config.run.folder, shared=config.kafka is not None)
     try:
-        snapshots = SnapshotFolder(config.run.folder / "snapshots", config.run.keep_snapshots)
         if config.kafka is not None:
             claim(config.run.folder, _identity(pipeline))
-        told = telemetry or Silent()
-
-        def waiting() -> bool:
-            told.beat()
-            return stopping()
-
-        if fresh:
-            snapshots.refuse_pinned()
-        log = _log(pipeline, fresh, create_topics, waiting)
-        if fresh:
-            snapshots.clear()
-        run = Run(
-            log,
-            pipeline.models,
-            limits_of(
-                list(pipeline.models.values()),
-                config.min_class_events,
-                config.max_waiting,
-                _codec_rules(pipeline),
-            ),
-            snapshots,
-            _settings(pipeline, drain),
-            _described(pipeline),
-            told,
-        )
-        run.warm_up()  # compile before anything is owned
-        run.recover()
-        yield run
+            each = config.kafka.scope == "partition"
+            where, partitions = config.kafka.connection, config.kafka.partitions
+            ensure_topics(where, config.topics, create_topics, partitions, each)
+            check_permissions(kafka_settings(pipeline))
+        yield
     finally:
-        if log is not None:
-            log.close()
         lock.release()
+
+
+def new_run(
+    pipeline: Pipeline,
+    log: Log,
+    snapshots: SnapshotFolder,
+    drain: bool,
+    telemetry: Telemetry,
+    source: Mapping[str, object] | None = None,
+) -> Run:
+    """A run that owns nothing yet. `source` says more of where its events come from."""
+    config = pipeline.config
+    return Run(
+        log,
+        pipeline.models,
+        limits_of(
+            list(pipeline.models.values()),
+            config.min_class_events,
+            config.max_waiting,
+            _codec_rules(pipeline),
+        ),
+        snapshots,
+        _settings(pipeline, drain, Wishes(snapshots.path.parent)),
+        {**_described(pipeline), **(source or {})},
+        telemetry,
+    )
 
 
 def _identity(pipeline: Pipeline) -> dict[str, str]:
@@ -83,18 +111,24 @@ def _identity(pipeline: Pipeline) -> dict[str, str]:
     return {"pipeline": config.name, "group": config.kafka.group, "events": config.topics.events}
 
 
-def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callable[[], bool]) -> Log:
+def _log(pipeline: Pipeline, fresh: bool, stopping: Callable[[], bool]) -> Log:
     config = pipeline.config
-    decode = _decoder(pipeline)
+    decode = decoder_of(pipeline)
     if config.kafka is None:
         assert pipeline.source is not None
         files = FileLog(pipeline.source, config.run.folder, decode)
         if fresh:
             files.clear()
         return files
+    return KafkaLog(kafka_settings(pipeline), decode, stopping)
+
+
+def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
+    """How a pipeline talks to its broker."""
+    config = pipeline.config
     kafka = config.kafka
-    ensure_topics(kafka.connection, config.topics, create_topics, kafka.partitions)
-    settings = KafkaSettings(
+    assert kafka is not None
+    return KafkaSettings(
         servers=kafka.servers,
         topics=config.topics,
         group=kafka.group,
@@ -106,11 +140,9 @@ def _log(pipeline: Pipeline, fresh: bool, create_topics: bool, stopping: Callabl
         security=kafka.security,
         align_seconds=None if config.labels is None else config.labels.align_ms / 1000,
     )
-    check_permissions(settings)
-    return KafkaLog(settings, decode, stopping)
 
 
-def _decoder(pipeline: Pipeline) -> RecordDecoder:
+def decoder_of(pipeline: Pipeline) -> RecordDecoder:
     """From records to events: the codec, or the function that the pipeline names."""
     config = pipeline.config
     if pipeline.decoder is None:
@@ -146,7 +178,7 @@ def late_rules(pipeline: Pipeline) -> LateRules | None:
     )
 
 
-def _settings(pipeline: Pipeline, drain: bool) -> Settings:
+def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes) -> Settings:
     config, run = pipeline.config, pipeline.config.run
     return Settings(
         batch=run.batch,
@@ -158,6 +190,7 @@ def _settings(pipeline: Pipeline, drain: bool) -> Settings:
         top=config.top,
         pack=config.pack,
         late=late_rules(pipeline),
+        wishes=wishes,
         labels_topic=config.topics.labels,
         drain=drain or config.kafka is None,
     )

@@ -51,8 +51,8 @@ def rebuild(
         closing(log_.reader(state.positions)) as reader,
         closing(log_.journal(origin.since, standing.journal)) as journal,
     ):
-        for entry in _after(read_entries(journal), state.events, standing.commit):
-            apply(state, entry, reader, advance, snapshots, log_.idle)
+        for entry in after(read_entries(journal), state.events, standing.commit):
+            apply(state, entry, reader, advance, snapshots, restore, log_.idle)
     _compare(state, standing, found)
     log.info(
         "at event %d again: %s, %d events advanced once more in %.1f s",
@@ -70,6 +70,7 @@ def apply(
     reader: Reader,
     advance: Advance,
     snapshots: SnapshotFolder,
+    restore: Restore,
     idle: Callable[[], None] = lambda: None,
 ) -> None:
     """Advance a state through one journal record."""
@@ -84,9 +85,15 @@ def apply(
             f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
             "cleanly, then change them"
         )
+    if entry.adopted:
+        if entry.origin != "own":
+            state.become(restore(entry.adopted, ""))
+        state.positions = {(topic, number): at for topic, number, at in entry.moved}
+        state.events = entry.events
+        return
     for topic, number, at in entry.added:
         state.positions[topic, number] = at
-    for stretches in _chunks(entry, reader.take):
+    for stretches in chunks(entry, reader.take):
         advance(state, stretches)
         idle()
     if state.events != entry.events:
@@ -94,6 +101,8 @@ def apply(
             f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
             f"hold {state.events - entry.first} now: records are gone from the log"
         )
+    if entry.promoted:
+        state.main = entry.promoted
 
 
 def _named(standing: Standing) -> Snapshot:
@@ -124,14 +133,14 @@ def newest_usable(
     raise RecoveryError(f"{first}; no older snapshot can be used either; {_remedy(snapshots)}")
 
 
-def _after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Iterator[Entry]:
+def after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Iterator[Entry]:
     """Entries that a state of so many events has not seen, up to a commit."""
     for _, entry in entries:
         if entry.commit <= commit and (entry.events > events or entry.first >= events):
             yield entry
 
 
-def _chunks(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[Stretch]]:
+def chunks(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[Stretch]]:
     """The slices of an entry, as many at once as is good."""
     batch: list[Stretch] = []
     size = 0
@@ -166,7 +175,8 @@ def refuse_lost_offsets(snapshots: SnapshotFolder) -> None:
         raise RecoveryError(
             f"{snapshots.path} holds snapshots up to {names[-1]}, but the broker knows no commit of "
             "this pipeline: its offsets have expired (offsets.retention.minutes), or this is another "
-            "broker. Move the folder away to start over, or give the pipeline another name"
+            "broker. Where its journal is still there, `streamforest snapshots adopt PIPELINE "
+            f"{names[-1]}` goes on exactly where it ended; else move the folder away to start over"
         )
 
 

@@ -117,7 +117,7 @@ class Follower:
             done += max(1, entry.events - entry.first)
             if self._reader is None:
                 self._reader = self._log.reader(state.positions)
-            apply(state, entry, self._reader, self._advance, self._snapshots)
+            apply(state, entry, self._reader, self._advance, self._snapshots, self._restore)
             self.place, self._commit = place, entry.commit
             self._at_commit(state, place)
 

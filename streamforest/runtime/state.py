@@ -40,6 +40,8 @@ class RunState:
     positions: dict[Partition, int] = field(default_factory=dict)
     events: int = 0
     pace: Pace = field(default_factory=Pace)
+    main: str = ""
+    """The model that publishes, where another than the first was promoted."""
     late: LabelStore | None = None
     """Who waits for whom, where labels come by themselves."""
     newest_at: float = 0.0
@@ -57,6 +59,10 @@ class RunState:
             late=None if late is None else LabelStore(late),
         )
 
+    def become(self, other: RunState) -> None:
+        """Take over all that another state holds."""
+        vars(self).update(vars(other))
+
     def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
         """The run's own part of a snapshot: no clock, no commit number, nothing of this process."""
         return {
@@ -66,6 +72,7 @@ class RunState:
             "positions": [[*partition, at] for partition, at in sorted(self.positions.items())],
             "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
             "admission": self.gate.state(),
+            **({"main": self.main} if self.main else {}),
             **({} if self.late is None else {"labels": self.late.state(list(self.models))}),
         }
 
@@ -102,6 +109,7 @@ class RunState:
                 },
                 positions={(str(t), int(p)): int(at) for t, p, at in plain["positions"]},
                 events=int(plain["events"]),
+                main=_main(plain, wrapped),
                 late=_store(late, plain, list(wrapped)),
             )
         except (ConfigError, SnapshotError):
@@ -124,6 +132,13 @@ class RunState:
             self.newest_at = float(told["newest_at"])
         except (KeyError, TypeError, ValueError):
             return
+
+
+def _main(plain: Mapping[str, Any], models: Mapping[str, Model]) -> str:
+    main = str(plain.get("main", ""))
+    if main and main not in models:
+        raise ConfigError(f"model {main!r} was promoted and is no longer in the pipeline file")
+    return main
 
 
 def _store(

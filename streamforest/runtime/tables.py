@@ -44,6 +44,7 @@ class KafkaTable:
     servers: str
     group: str
     delivery: str
+    scope: str
     start: str
     instance: str | None
     session_ms: int
@@ -153,6 +154,7 @@ KAFKA = {
     "servers": text("host:port of the broker"),
     "group": Option(_is_name, "a name of letters, digits, '.', '_' and '-'", None),
     "delivery": choice("exactly-once", "at-least-once", default="exactly-once"),
+    "scope": choice("topic", "partition", default="topic"),
     "start": choice("earliest", "latest", default="earliest"),
     "instance": text("the name of a static member"),
     "session_ms": whole(1_000, 600_000, default=10_000),

@@ -66,8 +66,8 @@ class Telemetry(Protocol):
     def snapshot_failed(self) -> None:
         """A snapshot could not be written."""
 
-    def role(self, role: str, behind: int, partitions: int) -> None:
-        """Owner of so many partitions, or standby and so many events behind the owner."""
+    def role(self, role: str, partitions: int, events: int = 0, behind: int = 0) -> None:
+        """Owner of so many partitions; or standby, at this event and so many behind the owner."""
 
     def ready(self, reason: str | None) -> None:
         """Whether the run is at work; if not, why."""

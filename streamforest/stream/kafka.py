@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
@@ -40,6 +40,7 @@ from streamforest.stream.kafka_guard import (
     TransactionalProducer,
     answered_ago,
     captured,
+    committed_now,
     unpark,
 )
 from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
@@ -103,6 +104,8 @@ class KafkaSettings:
     align_seconds: float | None = None
     """Read partitions side by side by their records' times, waiting this long for one at most."""
     security: Security = Security()  # noqa: RUF009 - frozen
+    lane: int | None = None
+    """The one partition that is read, where each has a forest of its own."""
 
     @property
     def connection(self) -> Connection:
@@ -110,9 +113,14 @@ class KafkaSettings:
         return Connection(self.servers, self.security)
 
     @property
+    def transactional_id(self) -> str:
+        """Whoever uses it later fences all others: one for the topic, or one for each partition."""
+        return self.group if self.lane is None else f"{self.group}-{self.lane}"
+
+    @property
     def needs(self) -> list[Need]:
         """What the broker must allow."""
-        return needs_of_run(self.topics, self.group, self.exactly_once)
+        return needs_of_run(self.topics, self.group, self.exactly_once, self.transactional_id)
 
     def client(self) -> dict[str, Any]:
         """What every client of this pipeline is told."""
@@ -121,6 +129,28 @@ class KafkaSettings:
             "request_timeout_ms": 10_000,
             "reconnect_backoff_max_ms": 1_000,
         }
+
+    def consumer(self) -> dict[str, Any]:
+        """What every consumer in the group is told."""
+        return {
+            **self.client(),
+            "group_id": self.group,
+            "group_instance_id": self.instance,
+            "isolation_level": "read_committed",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "none",
+            "session_timeout_ms": self.session_ms,
+            "heartbeat_interval_ms": max(300, self.session_ms // 4),
+            "max_poll_interval_ms": self.poll_interval_ms,
+            "metadata_max_age_ms": self.metadata_ms,
+            "fetch_max_bytes": self.fetch_bytes,
+            "max_partition_fetch_bytes": self.fetch_bytes // 4,
+        }
+
+
+def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
+    """The same for one partition that has a forest of its own."""
+    return replace(settings, lane=number)
 
 
 def check_permissions(settings: KafkaSettings) -> None:
@@ -190,7 +220,7 @@ class KafkaLog:
         }
         if settings.exactly_once:
             producer |= {
-                "transactional_id": settings.group,
+                "transactional_id": settings.transactional_id,
                 "transaction_timeout_ms": 10_000,
             }
         self._producer = TransactionalProducer(producer)
@@ -199,6 +229,8 @@ class KafkaLog:
 
     def note_assignment(self, assigned: list[TopicPartition]) -> None:
         """Called inside a poll: capture who we are; everything else waits until after it."""
+        lane = self.settings.lane
+        assigned = [tp for tp in assigned if lane is None or tp.partition == lane]
         self._attached = False
         self._assigned = sorted(assigned)
         self._stands_by = not assigned
@@ -210,6 +242,15 @@ class KafkaLog:
         """Called inside a poll: nothing is ours until partitions are assigned again."""
         self._attached = self._stands_by = False
         self.membership, self._assigned = None, []
+
+    def _is_ours(self) -> bool:
+        """Whether the partitions are this process's, as far as it knows."""
+        return self._attached
+
+    def _refused(self) -> None:
+        """A commit was refused: nothing is ours until partitions are assigned anew."""
+        self.note_loss()
+        self._consumer._coordinator.request_rejoin()
 
     def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
         """Join the group, wait for the partitions, fence any predecessor, read the last commit.
@@ -240,19 +281,7 @@ class KafkaLog:
             return
         topics = self.settings.topics.inputs
         consumer = KafkaConsumer(
-            **self.settings.client(),
-            group_id=self.settings.group,
-            group_instance_id=self.settings.instance,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            session_timeout_ms=self.settings.session_ms,
-            heartbeat_interval_ms=max(300, self.settings.session_ms // 4),
-            max_poll_interval_ms=self.settings.poll_interval_ms,
-            metadata_max_age_ms=self.settings.metadata_ms,
-            fetch_max_bytes=self.settings.fetch_bytes,
-            max_partition_fetch_bytes=self.settings.fetch_bytes // 4,
-            partition_assignment_strategy=[OneOwnerAssignor()],
+            **self.settings.consumer(), partition_assignment_strategy=[OneOwnerAssignor()]
         )
         use_quick_records(consumer)
         consumer.subscribe(topics, listener=_Listener(self))
@@ -291,7 +320,7 @@ class KafkaLog:
         positions: dict[Partition, int] = {}
         started: list[TopicPartition] = []
         for tp in self._assigned:
-            found = self._consumer.committed(tp, metadata=True, timeout_ms=10_000)
+            found = committed_now(self._consumer, tp)
             if found is None or not found.metadata:
                 started.append(tp)
                 continue
@@ -317,7 +346,7 @@ class KafkaLog:
 
     def seek(self, positions: Mapping[Partition, int]) -> None:
         """Go on from here, with everything resumed; nothing if it was all taken away meanwhile."""
-        if not self._attached:
+        if not self._is_ours():
             return
         with self._while_ours():
             for partition, offset in positions.items():
@@ -338,7 +367,7 @@ class KafkaLog:
 
     def poll(self, most: int, timeout: float) -> list[Stretch]:
         """The next records; Reassigned if partitions were given out anew in the meantime."""
-        if not self._attached:
+        if not self._is_ours():
             raise Reassigned("the partitions were given out anew")
         if self._aligned is not None and len(self._aligned):
             timeout = min(timeout, _ALIGNED_POLL)
@@ -358,11 +387,11 @@ class KafkaLog:
         except (KeyError, AssertionError) as error:
             log.info("the assignment has changed: %r", error)
             raise Reassigned("the partitions were given out anew") from error
-        assert self._watch is not None
-        self._watch.look()
-        if not self._attached:
+        if self._watch is not None:
+            self._watch.look()
+        if not self._is_ours():
             raise Reassigned("the partitions were given out anew")
-        if polled or answered_ago(self._consumer) < time.monotonic() - self._failed_at:
+        if polled or self._silent_for() < time.monotonic() - self._failed_at:
             self._recovered()
         self._look_for_stalls(polled)
         if self._aligned is not None:
@@ -422,6 +451,15 @@ class KafkaLog:
                 self._consumer.seek(tp, position)
                 self._consumer.resume(tp)
 
+    def ends(self) -> dict[Partition, int]:
+        """Where all partitions end now."""
+        return {tuple(tp): at for tp, at in self._consumer.end_offsets(self._assigned).items()}
+
+    def whole_journal(self) -> list[tuple[int, bytes]]:
+        """Every record of the journal, with its offset."""
+        with closing(self.tail(-1)) as tail:
+            return tail.rest()
+
     def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions end now; nothing if the broker does not tell."""
         if not partitions:
@@ -439,7 +477,7 @@ class KafkaLog:
         """
         if self._stopping():
             raise Stopped("asked to stop while recovering")
-        if not self._attached:
+        if not self._is_ours():
             return
         with self._while_ours():
             self._consumer.pause(*self._assigned)
@@ -447,7 +485,7 @@ class KafkaLog:
             self._quiet_poll(0)
         except KafkaError as error:
             log.info("a poll failed: %s", error)
-        if self._attached:
+        if self._is_ours():
             with self._while_ours():
                 self._consumer.resume(*(set(self._assigned) - self._full))
 
@@ -458,15 +496,19 @@ class KafkaLog:
         consumer = self._consumer
         if consumer is None or not (self._attached or self._stands_by):
             return "no partitions are assigned"
-        silent = answered_ago(consumer)
+        silent = self._silent_for()
         if silent > max(3.0, self.settings.session_ms / 2000):
             return f"the broker at {self.settings.servers} has not answered for {silent:.0f} s"
         return None
 
+    def _silent_for(self) -> float:
+        """Seconds since the group's coordinator last answered."""
+        return answered_ago(self._consumer)
+
     def lag(self) -> dict[Partition, int]:
         """Records known to the broker at the last fetch and not yet polled."""
         found = {}
-        owned = self._consumer.assignment() if self._attached else ()
+        owned = self._consumer.assignment() if self._is_ours() else ()
         for tp in sorted(owned):
             end = self._consumer.highwater(tp)
             if end is not None:
@@ -476,7 +518,7 @@ class KafkaLog:
 
     def at_end(self) -> bool:
         """Whether every partition has been read to where it ends now."""
-        if not self._attached or (self._aligned is not None and len(self._aligned)):
+        if not self._is_ours() or (self._aligned is not None and len(self._aligned)):
             return False
         try:
             ends = self._consumer.end_offsets(self._assigned)
@@ -499,13 +541,13 @@ class KafkaLog:
         (trap B).
         """
         membership = self.membership
-        if membership is None or not self._attached:
+        if membership is None or not self._is_ours():
             raise CommitInDoubt("no longer a member of the group")
         topics = self.settings.topics
         try:
             if self.exactly_once:
                 self._producer.begin()
-            place = self._producer.publish(_messages(topics, transaction))
+            place = self._producer.publish(_messages(topics, transaction, self.settings.lane or 0))
             failpoint("after-produce")
             metadata = transaction.metadata(place)
             if len(metadata.encode()) > _METADATA_LIMIT:
@@ -524,8 +566,7 @@ class KafkaLog:
             failpoint("after-commit")
         except _NOT_OURS as error:
             # whoever owns the partitions now has fenced us; to fence them back would be wrong
-            self.note_loss()
-            self._consumer._coordinator.request_rejoin()
+            self._refused()
             raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
         except AuthorizationError as error:
             raise self._not_allowed(error) from error
@@ -535,7 +576,7 @@ class KafkaLog:
     def read_back(self) -> str | None:
         """The text of the last commit, asked of the broker."""
         try:
-            found = self._consumer.committed(self._assigned[0], metadata=True, timeout_ms=10_000)
+            found = committed_now(self._consumer, self._assigned[0])
         except (KafkaError, IndexError) as error:
             log.info("the last commit could not be read back: %s", error)
             return None
@@ -543,7 +584,10 @@ class KafkaLog:
 
     def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
         """Journal records after offset `since`, up to and with `until`."""
-        return read_journal(self.settings.client(), self.settings.topics.journal, since, until)
+        settings = self.settings
+        return read_journal(
+            settings.client(), settings.topics.journal, since, until, settings.lane or 0
+        )
 
     def standing(self) -> str | None:
         """What the last commit of the group says, whoever made it."""
@@ -552,7 +596,7 @@ class KafkaLog:
         try:
             for number in sorted(self._consumer.partitions_for_topic(topic) or ()):
                 tp = TopicPartition(topic, number)
-                found = self._consumer.committed(tp, metadata=True, timeout_ms=10_000)
+                found = committed_now(self._consumer, tp)
                 if found is not None and found.metadata:
                     texts.append(str(found.metadata))
         except KafkaError as error:
@@ -561,7 +605,8 @@ class KafkaLog:
 
     def tail(self, since: int) -> JournalTail:
         """The journal after offset `since`, as it grows."""
-        return JournalTail(self.settings.client(), self.settings.topics.journal, since)
+        settings = self.settings
+        return JournalTail(settings.client(), settings.topics.journal, since, settings.lane or 0)
 
     def reader(self, positions: Mapping[Partition, int]) -> KafkaReader:
         """A reader of the input from these positions on."""
@@ -624,10 +669,12 @@ class KafkaLog:
             client.close()
 
 
-def _messages(topics: Topics, transaction: Transaction) -> dict[str, list[Outgoing]]:
+def _messages(topics: Topics, transaction: Transaction, lane: int) -> dict[str, list[Outgoing]]:
     """What is published, by topic; the journal last, since its place is asked for."""
     return {
         topics.predictions: transaction.predictions,
         topics.dead_letters: transaction.dead_letters,
-        topics.journal: [Outgoing(transaction.journal, str(transaction.number).encode())],
+        topics.journal: [
+            Outgoing(transaction.journal, str(transaction.number).encode(), lane=lane)
+        ],
     }

@@ -1,6 +1,6 @@
 """kafka-python's traps on the way to exactly-once, and the way out of each, in one place.
 
-Each of the five has a test that fails without its remedy, so that we notice when a release mends one.
+Each of the six has a test that fails without its remedy, so that we notice when a release mends one.
 
 A. A consumer that was evicted reports generation -1 and no member id, and the broker accepts offsets
    sent with these. So the membership is captured when partitions are assigned (`captured`), and
@@ -14,6 +14,10 @@ D. A consumer can stay in `<rebalancing>` for ever. `JoinWatch` asks it to join 
 E. Calls made while the broker is down can be lost and then wait without end. The sender's
    `await_ready` must return False instead of raising (`mend_sender`), and every call that waits has a
    deadline (`within`).
+
+F. `committed()` can answer with what was asked for long ago: a poll that looks for its position and runs
+   out of time leaves its question behind, and the next one who asks for the same partitions gets the old
+   answer. So the question is forgotten before it is asked (`committed_now`).
 
 Two more were met on the way. Records of a partition that was paused are parked, and are not taken up
 again after `resume` while an empty fetch is still the current one, which it is for ever if everything else
@@ -93,6 +97,17 @@ def mend_sender(producer: Any) -> None:
 
     client.await_ready = await_ready
     producer._sender._can_split = lambda batch, error: False
+
+
+def committed_now(consumer: Any, partition: Any, timeout_ms: int = 10_000) -> Any | None:
+    """Offset and metadata that the broker has for a partition at this moment (trap F)."""
+    coordinator = consumer._coordinator
+
+    async def ask() -> Any:
+        coordinator._offset_fetch_futures.pop(frozenset([partition]), None)
+        return await coordinator.fetch_committed_offsets_async([partition], timeout_ms)
+
+    return coordinator._net.run(ask).get(partition)
 
 
 def unpark(consumer: Any) -> None:

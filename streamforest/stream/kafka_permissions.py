@@ -9,7 +9,8 @@ nothing stops half-way. Only a transactional id cannot be asked about: the first
     topic  dead letters  Write
     topic  journal       Read, Write      (recovery reads it)
     group                Read
-    transactional id     Write, Describe  (its name is the group's; exactly-once only)
+    transactional id     Write, Describe  (its name is the group's, with -0, -1 … for each partition
+                                           where scope = "partition"; exactly-once only)
 
 Read and Write imply Describe, Write on a transactional id does as well. `--create-topics` needs Create on
 the topics (or on the cluster), only for those that are missing.
@@ -49,7 +50,9 @@ class Need(NamedTuple):
         return f"{self.operation} on {self.resource} '{self.name}'"
 
 
-def needs_of_run(topics: Topics, group: str, exactly_once: bool) -> list[Need]:
+def needs_of_run(
+    topics: Topics, group: str, exactly_once: bool, transactional_id: str | None = None
+) -> list[Need]:
     """What `streamforest run` needs, all of it."""
     needs = [
         *(Need("Read", "topic", name) for name in topics.inputs),
@@ -59,7 +62,9 @@ def needs_of_run(topics: Topics, group: str, exactly_once: bool) -> list[Need]:
         Need("Read", "topic", topics.journal),
         Need("Read", "group", group),
     ]
-    return [*needs, Need("Write", "transactional id", group)] if exactly_once else needs
+    if exactly_once:
+        needs.append(Need("Write", "transactional id", transactional_id or group))
+    return needs
 
 
 def needs_of_dlq_replay(topics: Topics) -> list[Need]:

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFa
 
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.stream.kafka_clients import connect
-from streamforest.stream.kafka_guard import unpark
+from streamforest.stream.kafka_guard import committed_now, unpark
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.records import Partition
 from streamforest.stream.security import Connection
@@ -57,6 +57,14 @@ class JournalTail:
         """What was committed since the last call, with its offset."""
         batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
         return [(record.offset, record.value) for record in batch]
+
+    def rest(self) -> list[tuple[int, bytes]]:
+        """All there is by now."""
+        end = self._consumer.end_offsets([self._tp])[self._tp]
+        found: list[tuple[int, bytes]] = []
+        while self._consumer.position(self._tp) < end:
+            found += self.poll(500)
+        return found
 
     def close(self) -> None:
         """Close the consumer."""
@@ -188,8 +196,12 @@ def commit_number(metadata: str) -> int:
         ) from error
 
 
-def last_commit(where: Connection, group: str, topic: str) -> str | None:
-    """What the last commit of a group says, asked without joining it; None if there is none."""
+def last_commit(
+    where: Connection, group: str, topic: str, partition: int | None = None
+) -> str | None:
+    """What the last commit of a group, or of one partition, says, asked without joining it; None if
+    there is none.
+    """
     consumer = connect(
         KafkaConsumer,
         where,
@@ -200,8 +212,10 @@ def last_commit(where: Connection, group: str, topic: str) -> str | None:
     try:
         texts = []
         for number in sorted(consumer.partitions_for_topic(topic) or ()):
+            if partition not in (None, number):
+                continue
             tp = TopicPartition(topic, number)
-            found = consumer.committed(tp, metadata=True, timeout_ms=10_000)
+            found = committed_now(consumer, tp)
             if found is not None and found.metadata:
                 texts.append(str(found.metadata))
         return max(texts, key=commit_number, default=None)

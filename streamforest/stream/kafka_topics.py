@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -125,8 +126,17 @@ def records_there(where: str | Connection, name: str) -> int:
         consumer.close(autocommit=False)
 
 
-def ensure_topics(where: str | Connection, topics: Topics, create: bool, partitions: int) -> None:
-    """See that all topics are there; make the missing ones if `create`, else name them."""
+def ensure_topics(
+    where: str | Connection,
+    topics: Topics,
+    create: bool,
+    partitions: int,
+    each: bool = False,
+) -> None:
+    """See that all topics are there; make the missing ones if `create`, else name them.
+
+    Where `each` partition has a forest of its own, labels and the journal need as many as the events.
+    """
     client = admin(where)
     try:
         wanted = [*topics.inputs, topics.predictions, topics.dead_letters, topics.journal]
@@ -139,10 +149,31 @@ def ensure_topics(where: str | Connection, topics: Topics, create: bool, partiti
                 "make them, or run with --create-topics"
             )
         for name in missing:
-            count = partitions if name in (*topics.inputs, topics.predictions) else 1
+            several = (*topics.inputs, topics.predictions, *([topics.journal] if each else []))
+            count = partitions if name in several else 1
             create_topic(client, name, count, _FOR_EVER if name == topics.journal else None)
+        if each:
+            _compare_partitions(client, topics)
     finally:
         client.close()
+
+
+def _compare_partitions(client: Any, topics: Topics) -> None:
+    names = [*topics.inputs, topics.journal]
+    deadline = time.monotonic() + 10
+    while True:  # a topic that was just made is not described at once
+        counts = {t["name"]: len(t["partitions"]) for t in client.describe_topics(names)}
+        if all(counts.values()) or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    for name in names:
+        if counts[name] < counts[topics.events] or (
+            name != topics.journal and counts[name] != counts[topics.events]
+        ):
+            raise BrokerError(
+                f"with kafka.scope = 'partition' topic {name!r} needs {counts[topics.events]} "
+                f"partitions, as many as {topics.events!r} has, and has {counts[name]}"
+            )
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -79,8 +79,10 @@ class Output:
     journal: list[dict[str, Any]]
 
 
-def read_output(servers: str, name: str, repeats: bool = False) -> Output:
+def read_output(servers: str, name: str, repeats: bool = False, lane: int | None = None) -> Output:
     """Predictions, dead letters and journal; asserts that nothing was published twice.
+
+    With a `lane` only those of that partition, which has a journal of its own.
 
     With `repeats` that may have happened, as at-least-once delivery says: the last one counts.
     """
@@ -102,8 +104,12 @@ def read_output(servers: str, name: str, repeats: bool = False) -> Output:
             )
             assert repeats or place not in dead, f"two dead letters for {place}"
             dead[place] = {**headers, "value": record.value}
-    (records,) = read_all(servers, f"{name}.journal").values()
+    journals = read_all(servers, f"{name}.journal")
+    (records,) = journals.values() if lane is None else [journals[lane]]
     journal = [json.loads(record.value) for record in records]
+    if lane is not None:
+        predictions = {place: one for place, one in predictions.items() if place[0] == lane}
+        dead = {place: one for place, one in dead.items() if place[0] == lane}
     if repeats:
         journal = list({entry["commit"]: entry for entry in journal}.values())
     return Output(predictions, dead, journal)
@@ -117,10 +123,15 @@ def judge(
     folder: Path,
     shadows: dict[str, Any] | None = None,
     repeats: bool = False,
+    lane: int | None = None,
 ) -> Verdict:
     """Everything the design promises, checked; AssertionError names what does not hold."""
-    inputs = {p: {r.offset: r for r in rs} for p, rs in read_all(servers, topic).items()}
-    output = read_output(servers, name, repeats)
+    inputs = {
+        p: {r.offset: r for r in rs}
+        for p, rs in read_all(servers, topic).items()
+        if lane is None or p == lane
+    }
+    output = read_output(servers, name, repeats, lane)
     places = {(p, offset) for p, records in inputs.items() for offset in records}
     assert not output.predictions.keys() & output.dead.keys(), "both a prediction and a dead letter"
     answered = output.predictions.keys() | output.dead.keys()
@@ -148,7 +159,7 @@ def judge(
     last = committed(servers, name, topic)
     for p, records in inputs.items():
         assert last[p][0] == len(records), f"partition {p} is committed at {last[p][0]}"
-    compare_snapshot(folder, next(iter(last.values()))[1], models, len(places))
+    compare_snapshot(folder, last[min(inputs)][1], models, len(places))
     return verdict
 
 

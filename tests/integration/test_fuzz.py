@@ -11,6 +11,7 @@ import re
 import time
 import urllib.request
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,138 @@ def test_fuzzed_messages_stop_nothing(kafka_broker: Broker, tmp_path: Path) -> N
 @pytest.mark.timeout(1800)
 def test_20000_fuzzed_messages_stop_nothing(kafka_broker: Broker, tmp_path: Path) -> None:
     check_fuzz(kafka_broker, tmp_path, 20_000, huge=20)
+
+
+LATE = """
+[pipeline]
+name = "{name}"
+[kafka]
+servers = "{servers}"
+partitions = 1
+[labels]
+wait_seconds = 10
+max_events = 500
+max_early = 200
+max_bytes = 500000
+[model]
+n_trees = 3
+max_classes = 50
+max_features = 100
+[run]
+commit_ms = 100
+folder = "{folder}"
+[metrics]
+port = {port}
+"""
+AGES = (0, 1, 253_402_300_799_999)
+"""1970 and 9999, in milliseconds."""
+
+
+def late_fuzz(draw: random.Random, i: int, now: int) -> tuple[bytes, int]:
+    """A hostile message, or an event, or a label, with a timestamp from any age."""
+    at = draw.choice(AGES) if draw.random() < 0.1 else now + 20 * i
+    kind = draw.randrange(10)
+    if kind < 3:
+        return fuzz(draw, i), at
+    if kind < 4:
+        wrong: Any = draw.choice([None, [], {}, "l" * 300, 1e999, float("nan"), 2**70, True])
+        told: dict[str, Any] = {"id": draw.choice([i, f"e{i}", None, [], 2**80]), "y": wrong}
+        return json.dumps(told).encode(), at
+    if kind < 7:
+        near = f"e{max(0, i + draw.randrange(-40, 10))}"
+        return json.dumps({"id": near, "y": draw.choice(["p", "q", f"l{i // 50}"])}).encode(), at
+    x = {"a": draw.gauss(0, 1), "b": draw.gauss(1, 1)}
+    told = {"x": x, "id": f"e{i}"}
+    if draw.random() < 0.2:
+        told["y"] = draw.choice("pq")
+    return json.dumps(told).encode(), at
+
+
+def send_at(servers: str, topic: str, messages: Iterable[tuple[bytes, int]]) -> int:
+    producer = KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=20)
+    futures = [producer.send(topic, value, partition=0, timestamp_ms=at) for value, at in messages]
+    producer.flush(timeout=120)
+    for future in futures:
+        future.get(timeout=10)
+    producer.close()
+    return len(futures)
+
+
+def fed(broker: Broker, folder: Path, messages: list[tuple[bytes, int]]) -> tuple[str, str, int]:
+    """A pipeline that has read these messages: its name, its metrics, and by how much it grew."""
+    name, port = f"fuzz-{uuid.uuid4().hex[:8]}", free_port()
+    events = f"{name}.events"
+    ensure_topics(broker.servers, Topics.of(name), create=True, partitions=1)
+    client = admin(broker.servers)
+    any_age = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+    client.alter_configs([ConfigResource("topic", events, any_age)])
+    client.close()
+    path = folder / f"{name}.toml"
+    path.write_text(LATE.format(name=name, servers=broker.servers, port=port, folder=folder / name))
+    with Consumer(path, folder=folder) as consumer:
+        consumer.until_ready(timeout=400)
+        before = memory(consumer.pid, "VmRSS")
+        sent = send_at(broker.servers, events, messages)
+        consumer.until(
+            lambda c: (time.sleep(0.3) or committed(broker.servers, name, events)[0][0]) == sent,
+            timeout=900,
+        )
+        grown = memory(consumer.pid, "VmHWM") - before
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as said:
+            metrics = said.read().decode()
+        assert consumer.stop() == 0, consumer.log()[-3000:]
+    return name, metrics, grown
+
+
+def check_late_fuzz(broker: Broker, folder: Path, n: int) -> None:
+    draw, now = random.Random(11), int(time.time() * 1000) - 3_600_000
+    messages = [late_fuzz(draw, i, now) for i in range(n)]
+    name, metrics, grown = fed(broker, folder, messages)
+    output = read_output(broker.servers, name)
+    told = dict(re.findall(r'streamforest_events_total{outcome="(\w+)"} (\S+)', metrics))
+    labels = dict(re.findall(r'streamforest_labels_total{outcome="(\w+)"} (\S+)', metrics))
+    count = {outcome: int(float(value)) for outcome, value in {**told, **labels}.items()}
+    waiting, early = (
+        int(float(re.findall(rf"(?m)^streamforest_label_store_{what} (\S+)", metrics)[0]))
+        for what in ("events", "labels")
+    )
+    print(
+        f"\n{n:,} messages: {count}, {waiting} events and {early} labels wait; dead letters "
+        f"{count_reasons(output.dead)}; grew by {grown / 2**20:.0f} MB of {GROWTH >> 20} allowed"
+    )
+    held = labels.pop("refused")  # labels that were taken, held, and refused with their event
+    ended = sum(int(float(labels[way])) for way in ("matched", "duplicate", "unmatched"))
+    assert count["predicted"] + count["label"] + int(float(told["refused"])) == n + float(held)
+    assert count["predicted"] == len(output.predictions)
+    assert float(told["refused"]) == len(output.dead)
+    assert ended + early + float(held) == count["label"]
+    assert all(count[outcome] for outcome in ("matched", "early", "expired", "duplicate"))
+    assert (waiting <= 500, early <= 200) == (True, True)
+    assert grown < GROWTH
+    # a label that was held is refused when its event comes: its letter has its own place, so it is out too
+    clean = [message for i, message in enumerate(messages) if (0, i) not in output.dead]
+    again, _, _ = fed(broker, folder, clean)
+    unharmed = read_output(broker.servers, again)
+    assert not unharmed.dead
+    assert told_by(output.predictions) == told_by(unharmed.predictions)
+
+
+def told_by(predictions: dict[tuple[int, int], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Predictions in order, without what says where they stood."""
+    own = ("event", "offset", "commit", "topic")
+    return [
+        {key: value for key, value in predictions[place].items() if key not in own}
+        for place in sorted(predictions)
+    ]
+
+
+def test_fuzzed_events_and_labels_harm_no_other(kafka_broker: Broker, tmp_path: Path) -> None:
+    check_late_fuzz(kafka_broker, tmp_path, 2_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_100000_fuzzed_events_and_labels_harm_no_other(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    check_late_fuzz(kafka_broker, tmp_path, 100_000)

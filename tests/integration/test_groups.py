@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from integration.feed import events, send
 from integration.oracle import committed, judge
 from integration.waiting import get, until
 
 from streamforest import ConsistentForestClassifier
+from streamforest.cli import root
 from streamforest.errors import ConfigError
 from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.fleet import opened_fleet
 from streamforest.runtime.opening import opened
 from streamforest.stream.broker import Broker
 from streamforest.stream.kafka_topics import Topics, ensure_topics
@@ -39,6 +42,7 @@ name = "{name}"
 [kafka]
 servers = "{servers}"
 session_ms = 2000
+scope = "{scope}"
 [model]
 n_trees = 3
 [run]
@@ -68,7 +72,8 @@ class Member(ForkedConsumer):
         return self.says().startswith("ready: owner")
 
     def stands_by(self, behind: int = 0) -> bool:
-        return self.says() == f"ready: standby, {behind} events behind"
+        told = f"ready: standby at event \\d+, {behind} behind"
+        return re.fullmatch(told, self.says()) is not None
 
     def gone(self) -> bool:
         assert self._process is not None
@@ -78,13 +83,17 @@ class Member(ForkedConsumer):
 class Group:
     """A pipeline, its topics, and what was sent to them."""
 
-    def __init__(self, broker: Broker, folder: Path) -> None:
+    def __init__(self, broker: Broker, folder: Path, scope: str = "topic") -> None:
         self.servers, self.folder = broker.servers, folder
+        self.each = scope == "partition"
         self.name = f"group-{uuid.uuid4().hex[:8]}"
         self.topic = f"{self.name}.events"
-        ensure_topics(broker.servers, Topics.of(self.name), create=True, partitions=LANES)
+        topics = Topics.of(self.name)
+        ensure_topics(broker.servers, topics, create=True, partitions=LANES, each=self.each)
         self.path = folder / "p.toml"
-        text = PIPELINE.format(name=self.name, servers=broker.servers, folder=folder / "run")
+        text = PIPELINE.format(
+            name=self.name, servers=broker.servers, folder=folder / "run", scope=scope
+        )
         self.path.write_text(text, encoding="utf-8")
         self.sent = 0
 
@@ -103,6 +112,24 @@ class Group:
     def drain(self) -> None:
         with Member(self, "--drain") as last:
             assert last.wait_or_tell() == 0, last.log()[-3000:]
+
+    def judge_each(self) -> None:
+        """Each partition by itself; and to the byte what a run that nobody disturbed leaves behind."""
+        undisturbed = self.folder / "undisturbed"
+        flags = (f"pipeline.name={self.name}-again", f"topics.events={self.topic}")
+        pipeline = load_pipeline(self.path, {}, [*flags, f"run.folder={undisturbed}"])
+        with opened_fleet(pipeline, drain=True, create_topics=True) as fleet:
+            assert fleet.consume() == "finished"
+        events = 0
+        for lane in range(LANES):
+            model = ConsistentForestClassifier(n_trees=3, seed=0)
+            folder = self.folder / "run" / f"partition-{lane}"
+            verdict = judge(self.servers, self.name, self.topic, model, folder, lane=lane)
+            name = f"partition-{lane}/snapshots/s-{verdict.events:012d}.safetensors"
+            ours, theirs = self.folder / "run" / name, undisturbed / name
+            assert ours.read_bytes() == theirs.read_bytes()
+            events += verdict.events
+        assert events == self.sent
 
     def judge(self, folder: str = "run") -> None:
         model = ConsistentForestClassifier(n_trees=3, seed=0)
@@ -130,13 +157,15 @@ def test_a_standby_follows_and_takes_over_with_nothing_to_replay(
     standby = stack.enter_context(Member(group, "--set", f"run.folder={group.folder / 'own'}"))
     until(standby.stands_by)
     until(lambda: owner.says() == "ready: owner of 2 partitions")  # after the rebalance
-    group.feed(1_250)
-    until(lambda: group.committed() == 1_250)
     folders = [group.folder / name / "snapshots" for name in ("run", "own")]
-    wanted = [f"s-{n:012d}.safetensors" for n in (400, 800, 1_200)]
-    until(lambda: all((folder / name).exists() for folder in folders for name in wanted))
-    for name in wanted:
+    for n in (400, 800, 1_200):  # one after the other: a writer that is busy leaves one out
+        group.feed(400)
+        name = f"s-{n:012d}.safetensors"
+        until(lambda name=name: all((folder / name).exists() for folder in folders))  # type: ignore[misc]
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    group.feed(50)
+    until(lambda: group.committed() == 1_250)
+    until(lambda: standby.says() == "ready: standby at event 1250, 0 behind")
     metrics = get(f"http://127.0.0.1:{standby.port}/metrics")[1]
     assert 'streamforest_role{role="standby"} 1.0' in metrics
     assert "streamforest_standby_behind_events 0.0" in metrics
@@ -171,6 +200,60 @@ def test_a_zombie_publishes_nothing_and_joins_again(group: Group, stack: ExitSta
     until(lambda: group.committed() == 1_000)
     assert first.stop() == 0
     group.judge()
+
+
+@pytest.fixture
+def each(kafka_broker: Broker, tmp_path: Path) -> Group:
+    return Group(kafka_broker, tmp_path, "partition")
+
+
+def owners(*members: Member) -> list[int]:
+    """How many partitions each of them owns, and is at work on."""
+    told = [re.fullmatch(r"ready: owner of (\d+) partitions", member.says()) for member in members]
+    return [int(one[1]) if one else 0 for one in told]
+
+
+def test_partitions_move_with_their_snapshots(each: Group, stack: ExitStack) -> None:
+    first = stack.enter_context(Member(each))
+    until(lambda: owners(first) == [2])
+    each.feed(900)
+    until(lambda: each.committed() > 200)
+    second = stack.enter_context(Member(each))
+    until(lambda: owners(first, second) == [1, 1])
+    each.feed(300)
+    until(lambda: each.committed() == 1_200)
+    each.feed(300)
+    first.kill()
+    until(lambda: owners(second) == [2])
+    until(lambda: each.committed() == 1_500)
+    assert second.stop() == 0, second.log()[-3000:]
+    each.judge_each()
+    listed = CliRunner().invoke(root, ["snapshots", "list", str(each.path), "--partition", "1"])
+    assert "s-000000000750" in listed.stdout
+    assert "named" in listed.stdout
+    assert "after event 750" in listed.stdout
+    refused = CliRunner().invoke(root, ["snapshots", "list", str(each.path)])
+    assert refused.exit_code == 2
+    assert "--partition: which one?" in refused.stderr
+
+
+def test_a_zombie_of_a_partition_publishes_nothing(each: Group, stack: ExitStack) -> None:
+    first = stack.enter_context(Member(each))
+    second = stack.enter_context(Member(each))
+    until(lambda: owners(first, second) == [1, 1])
+    each.feed(300)
+    until(lambda: each.committed() > 0)
+    os.kill(first.pid, signal.SIGSTOP)
+    until(lambda: owners(second) == [2])
+    each.feed(300)
+    until(lambda: each.committed() == 600)
+    os.kill(first.pid, signal.SIGCONT)
+    until(lambda: owners(first, second) == [1, 1])  # it came back by itself
+    each.feed(300)
+    until(lambda: each.committed() == 900)
+    assert [first.stop(), second.stop()] == [0, 0]
+    each.drain()
+    each.judge_each()
 
 
 def test_two_pipelines_do_not_share_a_folder(group: Group) -> None:
@@ -232,8 +315,8 @@ class Turns:
                 self.group.feed(60)
         begun = time.monotonic()
         self.members.remove(found)
-        if self.members:
-            until(lambda: self.owner() is not None)
+        until(lambda: self.owner() is not None or all(m.gone() for m, _ in self.members))
+        if self.owner() is not None:
             self.waits.append(time.monotonic() - begun)
 
     def at_rest(self) -> bool:
@@ -269,3 +352,93 @@ def test_owners_are_killed_in_turn_in_every_way(group: Group, size: int) -> None
         f"\n{len(several)} owners of {size} processes, {group.sent:,} events: fail-over in "
         f"{statistics.median(waits):.1f} s (median), {max(waits):.1f} s at most; session 2 s"
     )
+
+
+class Churn:
+    """Members join, leave cleanly and die, one after the other; after each, all that was sent is done."""
+
+    def __init__(self, group: Group, stack: ExitStack, seed: int) -> None:
+        self.group, self.stack = group, stack
+        self.draw = random.Random(seed)
+        self.members: list[Member] = []
+        self.changes = 0
+        self.waits: list[float] = []
+
+    def alive(self) -> list[Member]:
+        self.members = [member for member in self.members if not member.gone()]
+        return self.members
+
+    def join(self, **settings: Any) -> None:
+        self.members.append(self.stack.enter_context(Member(self.group, **settings)))
+        self.changes += 1
+
+    def all(self, several: list[str], most: int) -> None:
+        for way in several:
+            alive = self.alive()
+            if way in FAILPOINTS:
+                if len(alive) == most:
+                    alive.pop(self.draw.randrange(most)).kill()
+                    self.changes += 1
+                self.join(failpoint=way, passes=self.draw.randrange(1, 4))
+            elif way == "join" and len(alive) < most:
+                self.join()
+            elif len(alive) > 1:
+                member = alive.pop(self.draw.randrange(len(alive)))
+                if way == "kill":
+                    member.kill()
+                else:  # once it listens; an armed one may die of it
+                    until(lambda member=member: member.gone() or bool(member.says()))  # type: ignore[misc]
+                    assert member.stop() in (0, -signal.SIGKILL), member.log()[-3000:]
+                self.changes += 1
+            self.settle()
+
+    def settle(self) -> None:
+        """Everything that was sent is committed, by whoever is left."""
+        self.group.feed(self.draw.randrange(20, 80))
+        begun = time.monotonic()
+        while self.group.committed() != self.group.sent:
+            if not self.alive():
+                self.join()
+            assert time.monotonic() - begun < 90, [m.log()[-2000:] for m in self.members]
+            time.sleep(0.05)
+        self.waits.append(time.monotonic() - begun)
+
+    def end(self) -> None:
+        for member in self.alive():
+            member.stop()  # an armed one may die of it
+        self.group.drain()
+
+
+def churned(group: Group, several: list[str], most: int, seed: int) -> str:
+    with ExitStack() as stack:
+        churn = Churn(group, stack, seed)
+        churn.join()
+        churn.all(several, most)
+        churn.end()
+    if group.each:
+        group.judge_each()
+    else:
+        group.judge()
+    return (
+        f"\n{churn.changes} changes of up to {most} processes, {group.sent:,} events: all committed "
+        f"{statistics.median(churn.waits):.1f} s after each (median), {max(churn.waits):.1f} s at most"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("size", [2, 3])
+def test_members_of_partitions_are_killed_in_every_way(each: Group, size: int) -> None:
+    several = ways([*FAILPOINTS, *["kill", "join"] * 15], randoms=0, stops=5, seed=size)
+    print(churned(each, several, size, seed=size))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scope", ["topic", "partition"])
+def test_100_rebalances_in_a_row(kafka_broker: Broker, tmp_path: Path, scope: str) -> None:
+    group = Group(kafka_broker, tmp_path, scope)
+    several = random.Random(9).choices(["join", "join", "stop", "kill"], k=140)
+    told = churned(group, several, most=3, seed=4)
+    print(told)
+    assert int(told.split()[0]) >= 100

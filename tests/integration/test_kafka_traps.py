@@ -1,4 +1,4 @@
-"""kafka-python's five traps: each test holds with our remedy, and shows the trap without it.
+"""kafka-python's traps: each test holds with our remedy, and shows the trap without it.
 
 When a release mends one, the half that shows the trap fails, and the remedy can go.
 """
@@ -31,6 +31,7 @@ from streamforest.stream.kafka_guard import (
     JoinWatch,
     TransactionalProducer,
     captured,
+    committed_now,
     mend_sender,
     unpark,
     within,
@@ -317,6 +318,34 @@ def test_a_call_without_an_answer_has_an_end() -> None:
     assert within(5.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         within(5.0, lambda: 1 / 0)
+
+
+def test_f_committed_offsets_are_asked_for_anew(
+    kafka_broker: Broker, kafka_topic: TopicMaker
+) -> None:
+    tp = TopicPartition(kafka_topic("asked"), 0)
+    common = {"bootstrap_servers": kafka_broker.servers, "enable_auto_commit": False}
+    other = KafkaConsumer(group_id=tp.topic, **common)
+    other.assign([tp])
+
+    def commit(offset: int) -> None:
+        other.commit({tp: OffsetAndMetadata(offset, "", -1)}, timeout_ms=10_000)
+
+    commit(1)
+    consumer = KafkaConsumer(group_id=tp.topic, auto_offset_reset="none", **common)
+    consumer.assign([tp])
+    futures = consumer._coordinator._offset_fetch_futures
+    until(
+        lambda: consumer.poll(timeout_ms=0) == {} and bool(futures)
+    )  # it asked, and gave up waiting
+    until(lambda: all(future.is_done for future in futures.values()))
+    commit(2)
+    stale = dict(futures)
+    assert committed_now(consumer, tp).offset == 2
+    futures.update(stale)
+    assert consumer.committed(tp, timeout_ms=10_000) == 1  # the trap
+    for one in (consumer, other):
+        one.close(autocommit=False)
 
 
 @pytest.mark.parametrize("remedy", [True, False])

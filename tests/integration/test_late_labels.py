@@ -129,6 +129,7 @@ def test_each_label_has_one_outcome(case: Case) -> None:
         "expired": 1,
         "duplicate": 2,
         "unmatched": 2,
+        "refused": 0,
         "at_once": 61,
         "never": 2,
     }

@@ -45,6 +45,13 @@ def test_defaults(tmp_path: Path) -> None:
     assert list(pipeline.models) == ["main"]
 
 
+def test_a_forest_for_each_partition_needs_transactions(tmp_path: Path) -> None:
+    text = '[pipeline]\nname = "p"\n[kafka]\nservers = "h:1"\nscope = "partition"\n'
+    assert load(tmp_path, text).config.kafka.scope == "partition"
+    (told,) = problems(tmp_path, text + 'delivery = "at-least-once"\n')
+    assert told == "kafka.scope = 'partition': works with delivery = 'exactly-once' only"
+
+
 def test_the_shipped_pipelines_are_valid() -> None:
     files = sorted(PIPELINES.glob("*.toml"))
     assert files

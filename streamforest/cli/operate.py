@@ -1,0 +1,96 @@
+"""`streamforest promote` and `streamforest whatif`: for the operator of a pipeline that runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from streamforest.cli.display import number, percent
+from streamforest.cli.snapshots import PARTITION
+from streamforest.errors import ConfigError
+from streamforest.runtime import history
+from streamforest.runtime.config import MAIN, load_pipeline
+from streamforest.runtime.options import nearest
+from streamforest.runtime.whatif import whatif as replay
+from streamforest.runtime.wishes import Wishes
+
+_PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
+
+
+@click.command()
+@_PIPELINE
+@click.argument("shadow")
+@PARTITION
+@click.option("--wait", default=10.0, show_default=True, help="Seconds to wait for it to be done.")
+def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> None:
+    """Let SHADOW publish from the next commit of PIPELINE on; `main` takes it back.
+
+    The process that runs finds the wish in its folder, fulfils it at a commit and writes that into the
+    journal. Where none runs, the next one does.
+    """
+    loaded = load_pipeline(pipeline, os.environ, ())
+    names = [model.name for model in loaded.config.models]
+    if shadow not in names:
+        raise ConfigError(f"{shadow}: no such model in {pipeline}; {nearest(shadow, names)}")
+    wishes = Wishes(history.folder_of(loaded, partition).path.parent)
+    wishes.promote(shadow)
+    deadline = time.monotonic() + wait
+    while wishes.waiting and time.monotonic() < deadline:
+        time.sleep(0.05)
+    done = not wishes.waiting
+    what = f"[model] {MAIN}" if shadow == MAIN else shadow
+    click.echo(
+        f"{what} publishes now" if done else f"{what} will publish when the pipeline next commits"
+    )
+
+
+@click.command()
+@_PIPELINE
+@click.argument("snapshot")
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    required=True,
+    metavar="KEY=VALUE",
+    help="A changed parameter of [model], e.g. n_trees=50. May be repeated.",
+)
+@PARTITION
+def whatif(pipeline: Path, snapshot: str, changes: tuple[str, ...], partition: int | None) -> None:
+    """Replay the journal of PIPELINE from SNAPSHOT on with other parameters, and compare.
+
+    Nothing is published or changed; the pipeline may run meanwhile. The changed model begins anew at
+    the snapshot, and for a fair comparison so does the model as it is.
+    """
+    flags = [c if "." in c.partition("=")[0] else f"model.{c}" for c in changes]
+    loaded = load_pipeline(pipeline, os.environ, ())
+    changed = load_pipeline(pipeline, os.environ, flags)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("replaying", total=None)
+        outcomes = replay(
+            loaded,
+            changed,
+            snapshot,
+            partition,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    click.echo(f"{'since ' + history.full_name(snapshot):<36} labelled  accuracy   kappa")
+    ways = {
+        "as it was": "as it was, from the snapshot",
+        "begun anew": "as it is, begun anew there",
+        "changed": f"{', '.join(changes)}, begun anew there",
+    }
+    for outcome in outcomes:
+        click.echo(
+            f"  {ways[outcome.way]:<34} {outcome.labelled:>8,}  {percent(outcome.accuracy):>8}   "
+            f"{number(outcome.kappa):>5}"
+        )

@@ -1,0 +1,131 @@
+"""Adopting a snapshot: the operator says from which one, and from where, a pipeline is to go on.
+
+Two occasions. The group's offsets have expired while nobody ran (the broker forgets them after a week), so
+that only the journal knows how far the pipeline had come. Or the model has learned what it should not have,
+and is to be rolled back. It is recorded in the journal as an entry that takes an event number of its own, so
+that no two snapshots ever have one name and different content.
+
+    own         the snapshot, and everything the journal lists after it learned again, publishing nothing
+    committed   the snapshot as it is, from the last commit on: what was learned in between is forgotten
+    end         the snapshot as it is, from the end of the log on: what was not yet read never will be
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from streamforest.errors import ConfigError, RecoveryError, StreamForestError
+from streamforest.runtime.commit import Pending
+from streamforest.runtime.config import Pipeline
+from streamforest.runtime.history import folder_of, full_name
+from streamforest.runtime.journal import Entry, Standing, read_entries, read_standing
+from streamforest.runtime.opening import decoder_of, kafka_settings, new_run, prepared
+from streamforest.runtime.recovery import apply
+from streamforest.runtime.telemetry import Silent
+from streamforest.stream.kafka import KafkaLog, for_partition
+from streamforest.stream.records import Partition
+
+Origin = Literal["own", "committed", "end"]
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What became of it."""
+
+    name: str
+    snapshot: str
+    commit: int
+    relearned: int
+    skipped: int
+    """Records that will never be read."""
+
+
+def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None = None) -> Adopted:
+    """Let a pipeline that is not running go on from a snapshot; ConfigError if there is no such one."""
+    if pipeline.config.kafka is None:
+        raise ConfigError("adopt: for a pipeline on Kafka; a file run starts over with run --fresh")
+    snapshots = folder_of(pipeline, partition)
+    name = full_name(name)
+    if name not in snapshots.names():
+        raise ConfigError(f"{name}: no such snapshot in {snapshots.path}; see snapshots list")
+    with prepared(pipeline, create_topics=False):
+        settings = kafka_settings(pipeline)
+        log = KafkaLog(
+            settings if partition is None else for_partition(settings, partition),
+            decoder_of(pipeline),
+        )
+        source = None if partition is None else {"partition": partition}
+        run = new_run(pipeline, log, snapshots, False, Silent(), source)
+        try:
+            found = log.attach(_refuse_running)
+            standing = None if found.metadata is None else read_standing(found.metadata)
+            state = run.restore(name, "")
+            entries = [entry for _, entry in read_entries(log.whole_journal())]
+            last = _last(entries, standing)
+            before = state.events
+            if origin == "own":
+                with closing(log.reader(state.positions)) as reader:
+                    for entry in entries:
+                        if before <= entry.first and entry.commit <= last.commit:
+                            apply(state, entry, reader, run.advance_again, snapshots, run.restore)
+            relearned = state.events - before
+            positions = _positions(entries, last)
+            skipped = 0
+            if origin == "end":
+                ends = log.ends()
+                skipped = sum(ends[p] - at for p, at in positions.items() if p in ends)
+                positions = {p: ends.get(p, at) for p, at in positions.items()}
+            if origin != "own":
+                state.positions = positions
+            state.events = last.events + 1
+            run.take_over(state, _standing(last, standing))
+            run.pending = Pending(
+                last.events,
+                adopted=name,
+                origin=origin,
+                moved=[(*p, at) for p, at in sorted(state.positions.items())],
+            )
+            run.snapshot_now()
+            run.commit_now()
+            written = run.commits.standing
+            assert written is not None
+            return Adopted(name, written.snapshot, written.commit, relearned, skipped)
+        finally:
+            log.close()
+
+
+def _refuse_running() -> None:
+    raise StreamForestError("the pipeline is running: stop all its processes, then adopt")
+
+
+def _last(entries: list[Entry], standing: Standing | None) -> Entry:
+    """The journal record of the last commit; where nobody knows the commit any more, the last one."""
+    known = [e for e in entries if standing is None or e.commit == standing.commit]
+    if not known:
+        raise RecoveryError(
+            "the journal does not have the last commit: it was cut or made anew. Give the pipeline "
+            "another name to start over"
+        )
+    return known[-1]
+
+
+def _standing(last: Entry, standing: Standing | None) -> Standing:
+    return standing or Standing(last.commit, -1, last.events, "s-000000000000", "", -1)
+
+
+def _positions(entries: Iterable[Entry], last: Entry) -> dict[Partition, int]:
+    """Where every partition stands after a commit, as the journal tells it."""
+    positions: dict[Partition, int] = {}
+    for entry in entries:
+        for topic, number, at in entry.added:
+            positions[topic, number] = at
+        for topic, number, _, end in entry.slices:
+            positions[topic, number] = end
+        for topic, number, at in entry.moved:
+            positions[topic, number] = at
+        if entry.commit == last.commit:
+            break
+    return positions

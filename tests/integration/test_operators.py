@@ -1,0 +1,240 @@
+"""What an operator does to a pipeline on a real broker: adopt a snapshot, promote a shadow, ask what if."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from integration.feed import events, send
+from integration.oracle import answer, blocks, committed, read_all, read_output
+from integration.waiting import until
+from kafka.errors import KafkaError
+
+from streamforest import ConsistentForestClassifier, OnlineForestClassifier
+from streamforest.cli import root
+from streamforest.errors import RecoveryError
+from streamforest.forests import snapshot
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.opening import opened
+from streamforest.stream.broker import Broker
+from streamforest.stream.kafka_topics import Topics, admin, ensure_topics
+from streamforest.testing.forked import ForkedConsumer
+
+PIPELINE = """
+[pipeline]
+name = "{name}"
+[kafka]
+servers = "{servers}"
+session_ms = 2000
+[model]
+n_trees = 3
+[[shadow]]
+name = "other"
+kind = "online"
+n_trees = 2
+[run]
+commit_ms = 100
+commit_events = 100
+snapshot_every = 100
+keep_snapshots = 20
+folder = "{folder}"
+[metrics]
+port = 0
+"""
+
+
+class Case:
+    """A pipeline with a shadow, on one partition."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self.servers, self.folder = broker.servers, folder
+        self.name = f"operated-{uuid.uuid4().hex[:8]}"
+        self.topic = f"{self.name}.events"
+        ensure_topics(broker.servers, Topics.of(self.name), create=True, partitions=1)
+        self.path = folder / "p.toml"
+        text = PIPELINE.format(name=self.name, servers=broker.servers, folder=folder / "run")
+        self.path.write_text(text, encoding="utf-8")
+        self.sent: list[bytes] = []
+
+    def feed(self, n: int) -> None:
+        several = list(events(n, seed=len(self.sent)))
+        send(self.servers, self.topic, several, 1)
+        self.sent += several
+
+    def drain(self) -> None:
+        with opened(load_pipeline(self.path), drain=True) as run:
+            assert run.consume() == "finished"
+
+    def call(self, *arguments: str) -> Result:
+        return CliRunner().invoke(root, [str(one) for one in arguments])
+
+    def snapshots(self, *arguments: str) -> Result:
+        return self.call("snapshots", *arguments)
+
+    def standing(self) -> dict[str, Any]:
+        return committed(self.servers, self.name, self.topic)[0][1]
+
+    def last_models(self) -> dict[str, Any]:
+        name = self.standing()["snapshot"]
+        data = (self.folder / "run" / "snapshots" / f"{name}.safetensors").read_bytes()
+        return blocks(data)
+
+    def predictions(self) -> list[dict[str, Any]]:
+        """In the order of the events; asserts that each event has exactly one answer."""
+        output = read_output(self.servers, self.name)
+        assert len(output.predictions) + len(output.dead) == len(self.sent)
+        return [output.predictions[place] for place in sorted(output.predictions)]
+
+
+@pytest.fixture
+def case(kafka_broker: Broker, tmp_path: Path) -> Case:
+    return Case(kafka_broker, tmp_path)
+
+
+def learned(*parts: list[bytes]) -> dict[str, Any]:
+    """Blocks of both models after these messages."""
+    models = {
+        "main": ConsistentForestClassifier(n_trees=3, seed=0),
+        "other": OnlineForestClassifier(n_trees=2, seed=0),
+    }
+    for raw in (raw for part in parts for raw in part):
+        for model in models.values():
+            answer(model, raw)
+    return blocks(snapshot.encode(models))
+
+
+def forget_offsets(servers: str, group: str) -> None:
+    """What a broker does to a group that was empty for a week."""
+    client = admin(servers)
+
+    def deleted() -> bool:
+        try:
+            client.delete_groups([group])
+        except KafkaError:
+            return False
+        return True
+
+    until(deleted)  # the last member has left, but the broker may not have noticed
+    client.close()
+
+
+def test_expired_offsets_ask_for_adopt_and_nothing_is_lost_or_doubled(case: Case) -> None:
+    for n in (300, 150):  # a clean stop leaves a snapshot, whatever the background writer left out
+        case.feed(n)
+        case.drain()
+    forget_offsets(case.servers, case.name)
+    case.feed(150)
+    with pytest.raises(RecoveryError, match=r"snapshots adopt PIPELINE s-000000000450"):
+        case.drain()
+    done = case.snapshots("adopt", case.path, "300")
+    assert done.exit_code == 0, done.stderr
+    assert "adopted s-000000000300 as s-000000000451" in done.stdout
+    assert "150 events learned again" in done.stdout
+    case.drain()
+    case.predictions()
+    assert case.last_models() == learned(case.sent)
+    (records,) = read_all(case.servers, f"{case.name}.journal").values()
+    told = [json.loads(record.value) for record in records]
+    assert [entry["adopted"] for entry in told if "adopted" in entry] == ["s-000000000300"]
+
+
+def test_a_model_is_rolled_back(case: Case) -> None:
+    case.feed(300)
+    case.drain()
+    case.feed(200)  # what should not have been learned
+    case.drain()
+    case.feed(50)
+    for origin, told in (("committed", "commit"), ("end", "50 records will not be read")):
+        done = case.snapshots("adopt", case.path, "s-000000000300", "--from", origin)
+        assert done.exit_code == 0, done.stderr
+        assert told in done.stdout
+        assert case.last_models() == learned(case.sent[:300])
+    after = len(case.sent)
+    case.feed(100)
+    with ForkedConsumer(case.path, folder=case.folder) as consumer:  # killed before a snapshot
+        until(lambda: committed(case.servers, case.name, case.topic)[0][0] == len(case.sent))
+        consumer.kill()
+    case.drain()
+    assert case.last_models() == learned(case.sent[:300], case.sent[after:])
+    del case.sent[500:550]  # these were never to be read
+    case.predictions()
+
+
+def test_adopt_is_refused_with_a_word_on_why(case: Case) -> None:
+    case.feed(100)
+    with ForkedConsumer(case.path, folder=case.folder) as consumer:
+        consumer.until_ready()
+        until(lambda: case.standing()["events"] == 100)
+        running = case.snapshots("adopt", case.path, "0")
+        assert (running.exit_code, "stop all its processes" in running.stderr) == (1, True)
+        assert consumer.stop() == 0
+    unknown = case.snapshots("adopt", case.path, "77")
+    assert unknown.exit_code == 2
+    assert "s-000000000077: no such snapshot" in unknown.stderr
+
+
+@pytest.fixture
+def at_work(case: Case) -> Iterator[ForkedConsumer]:
+    with ForkedConsumer(case.path, folder=case.folder) as consumer:
+        consumer.until_ready()
+        yield consumer
+
+
+def test_a_shadow_is_promoted_while_it_runs(case: Case, at_work: ForkedConsumer) -> None:
+    case.feed(300)
+    until(lambda: case.standing()["events"] == 300)
+    wrong = case.call("promote", case.path, "othre")
+    assert (wrong.exit_code, "did you mean other?" in wrong.stderr) == (2, True)
+    done = case.call("promote", case.path, "other")
+    assert done.stdout == "other publishes now\n", at_work.log()[-2000:]
+    case.feed(150)
+    until(lambda: case.standing()["events"] == 450)
+    at_work.kill()
+    case.feed(50)
+    case.drain()  # after a crash it is still the one
+    models = [
+        ConsistentForestClassifier(n_trees=3, seed=0),
+        OnlineForestClassifier(n_trees=2, seed=0),
+    ]
+    expected = [[answer(model, raw) for raw in case.sent] for model in models]
+    for prediction in case.predictions():
+        number = prediction["event"]
+        told = expected[number >= 300][number]
+        assert told is not None
+        assert [tuple(pair) for pair in prediction["top"]] == told[0], number
+    assert case.last_models() == learned(case.sent)
+
+
+def test_what_if_the_model_had_more_trees(case: Case) -> None:
+    for n in (200, 300):
+        case.feed(n)
+        case.drain()
+    asked = case.call("whatif", case.path, "200", "--set", "n_trees=7")
+    assert asked.exit_code == 0, asked.stderr
+    head, was, anew, changed = asked.stdout.splitlines()
+    assert head.startswith("since s-000000000200")
+
+    def since(model: Any, first: int) -> str:
+        """Accuracy of the labelled events from 200 on, begun at `first`."""
+        right = total = 0
+        for number, raw in enumerate(case.sent):
+            told = answer(model, raw) if number >= first else None
+            y = json.loads(raw).get("y") if told is not None else None
+            if told is not None and y is not None and number >= 200:
+                total += 1
+                right += bool(told[0]) and told[0][0][0] == y
+        return f"{total:>8,}  {right / total:>8.1%}".replace("%", " %")
+
+    for line, model, first in (
+        (was, ConsistentForestClassifier(n_trees=3, seed=0), 0),
+        (anew, ConsistentForestClassifier(n_trees=3, seed=0), 200),
+        (changed, ConsistentForestClassifier(n_trees=7, seed=0), 200),
+    ):
+        total, right, _ = line[36:].replace(" %", "%").split()
+        assert f"{total:>8}  {right:>7}".split() == since(model, first).replace(" %", "%").split()
+    assert "n_trees=7" in changed
