@@ -21,9 +21,10 @@ from streamforest.forests.batch import (
     other_than_numbers,
     posteriors,
     records,
+    split_fresh,
 )
 from streamforest.forests.engine import NO_ANSWER, WANTS, Engine
-from streamforest.forests.features import FeatureTable
+from streamforest.forests.features import UNSEEN, FeatureTable
 from streamforest.forests.labels import Label, LabelTable, as_list, index_labels
 from streamforest.forests.parameters import check_choice, check_int
 from streamforest.forests.state import plain_parameters
@@ -188,7 +189,13 @@ class Forest(Engine, base.MiniBatchClassifier):
                 self._labels.truncate(n_classes)
                 raise
             self._routed = None
-            scores = self._advance(rows, index, ops, known_features, answer)
+            if answer and self._features.fresh:
+                rows, index, split, known_features, answers = split_fresh(
+                    self._features.fresh, rows, index, ops, known_features, UNSEEN
+                )
+                scores = self._advance(rows, index, split, known_features, answer)[answers]
+            else:
+                scores = self._advance(rows, index, ops, known_features, answer)
             self._tidy()
             return posteriors(scores, ops, known_classes) if answer else NO_ANSWER
 

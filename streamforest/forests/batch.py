@@ -65,6 +65,41 @@ def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:
     return ops.astype(np.uint8)
 
 
+def split_fresh(
+    fresh: list[tuple[int, int]],
+    rows: NDArray[np.float64],
+    index: NDArray[np.int64],
+    op: NDArray[np.uint8],
+    known: NDArray[np.int64],
+    unseen: float,
+) -> tuple[
+    NDArray[np.float64],
+    NDArray[np.int64],
+    NDArray[np.uint8],
+    NDArray[np.int64],
+    NDArray[np.int64],
+]:
+    """The same batch with rows that bring a category of their own taken in two.
+
+    To be predicted such a row has a value nobody knows; to be learned it has its new code. The last
+    array says which row of the new batch answers for each of the old.
+    """
+    columns: dict[int, list[int]] = {}
+    for r, j in fresh:
+        if op[r] == BOTH:
+            columns.setdefault(r, []).append(j)
+    twice = np.ones(len(rows), np.int64)
+    twice[list(columns)] = 2
+    origin = np.repeat(np.arange(len(rows)), twice)
+    answers = np.cumsum(twice) - twice
+    rows, index, op, known = rows[origin], index[origin], op[origin], known[origin]
+    for r, of_it in columns.items():
+        at = answers[r]
+        rows[at, of_it] = unseen
+        op[at], op[at + 1] = PREDICT, LEARN
+    return rows, index, op, known, answers
+
+
 def posteriors(
     scores: NDArray[Any], op: NDArray[np.uint8], known: NDArray[np.int64]
 ) -> NDArray[np.float64]:

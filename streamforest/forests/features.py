@@ -56,6 +56,7 @@ class FeatureTable:
         self.categories: list[dict[Any, int]] = []
         self._index: dict[Name, int] = {}
         self._changes: list[tuple[str, int]] = []  # since `begin`, for `rollback`
+        self.fresh: list[tuple[int, int]] = []  # (row, column) of new categories since `begin`
         self._prepare()
 
     def __len__(self) -> int:
@@ -76,6 +77,7 @@ class FeatureTable:
         for name in ("_fast", "_pack", "_plain", "categorical", "positional"):
             del state[name]
         state["_changes"] = []
+        state["fresh"] = []
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -225,12 +227,15 @@ class FeatureTable:
         known = np.empty(len(events), np.int64)
         for r, (x, learn) in enumerate(zip(events, learns)):
             if len(self.names) != width or not self.pack(x, out, 8 * width * r):
+                changes = len(self._changes)
                 try:
                     slow[r] = self.row(x, learn)
                 except FeatureError as error:
                     raise FeatureError(f"row {r}: {error}") from None
                 except CapacityError as error:
                     raise CapacityError(f"row {r}: {error}") from None
+                new = self._changes[changes:]
+                self.fresh += [(r, j) for what, j in new if what == "category"]
             known[r] = len(self.names)
         packed = np.frombuffer(out, np.float64).reshape(len(events), width)
         if not slow:
@@ -287,6 +292,7 @@ class FeatureTable:
     def begin(self) -> None:
         """From here on `rollback` takes everything back."""
         self._changes.clear()
+        self.fresh.clear()
 
     def rollback(self) -> None:
         """Forget all that came since `begin`: an input was refused as a whole."""

@@ -97,6 +97,29 @@ def test_batches_and_threads_give_the_same_bits(
 
 
 @pytest.mark.parametrize(("kind", "params"), FORESTS)
+def test_a_category_seen_for_the_first_time_is_unknown_to_its_own_prediction(
+    kind: Any, params: dict[str, Any]
+) -> None:
+    """With far more categories than a node tells apart, new ones arriving all the time."""
+    rng = np.random.default_rng(0)
+    xs, ys = [], []
+    for i in range(3_000):
+        shop, other = rng.integers(0, 5 + i // 10, 2).tolist()
+        xs.append({"shop": f"s{shop}", "of": f"c{other}", "size": float(rng.normal())})
+        ys.append((shop * 7 + other) % 3)
+    batches, one_by_one = (kind(n_trees=4, seed=3, **params) for _ in range(2))
+    P = np.concatenate(
+        [batches.advance(xs[a : a + 300], ys[a : a + 300]) for a in range(0, 3_000, 300)][1:]
+    )
+    for r, (x, y) in enumerate(zip(xs, ys)):
+        if r >= 300:
+            assert list(one_by_one.predict_proba_one(x).values()) == P[r - 300].tolist(), r
+        one_by_one.learn_one(x, y)
+    assert len(batches._features.categories[0]) > 200
+    assert encode({"main": batches}) == encode({"main": one_by_one})
+
+
+@pytest.mark.parametrize(("kind", "params"), FORESTS)
 def test_predicting_changes_nothing(kind: Any, params: dict[str, Any]) -> None:
     xs, ys = growing_stream(3_000)
     asked, silent, in_two = (kind(n_trees=3, seed=1, **params) for _ in range(3))
