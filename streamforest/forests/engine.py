@@ -49,6 +49,7 @@ class Engine(abc.ABC):
     """
 
     _cuts_epochs: ClassVar[bool] = False  # whether `_end_epoch` does anything
+    _revision: ClassVar[int] = 1  # of what `_dump` gives; earlier ones are read for ever
 
     n_trees: int
     n_jobs: int
@@ -106,6 +107,10 @@ class Engine(abc.ABC):
     def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
         """Take the state back: `take(name, dtype, size)` gives an array or refuses it."""
 
+    def _restore_revision(self, take: Callable[..., NDArray[Any]], revision: int) -> None:
+        """The same for what an earlier revision of this forest may have written."""
+        self._restore(take)
+
     @abc.abstractmethod
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest."""
@@ -115,8 +120,14 @@ class Engine(abc.ABC):
         return np.zeros((n, len(self._labels)), np.int64)
 
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
-        """Votes as one score per row and class, with the weights of this epoch."""
+        """Votes as one score per row and class, with the weights as they stand."""
         return votes
+
+    def _mix_and_judge(
+        self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
+    ) -> NDArray[Any]:
+        """The same for rows just moved through, where weights may change with each label."""
+        return self._mix(votes)
 
     def _observe(
         self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
@@ -194,8 +205,9 @@ class Engine(abc.ABC):
                 cut = slice(start, stop)
                 votes = self._new_votes(stop - start)
                 self._move(X[cut], y[cut], op[cut], known[cut], votes)
+                mixed = self._mix_and_judge(votes, y[cut], op[cut])
                 if answer:
-                    scores.append(self._mix(votes))
+                    scores.append(mixed)
                 self._n_learned = int(clock[stop - 1])
                 if self._n_learned == boundary:
                     self._end_epoch()

@@ -71,6 +71,8 @@ def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
             "categories": [list(codes) for codes in features.categories],
         },
     }
+    if forest._revision > 1:
+        meta["revision"] = forest._revision
     return meta, forest._dump()
 
 
@@ -106,6 +108,12 @@ def restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
 
 
 def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
+    revision = meta.get("revision", 1)
+    if type(revision) is not int or not 1 <= revision <= kind._revision:
+        raise SnapshotError(
+            f"{kind.__name__} of revision {revision!r}: this version of streamforest reads up to "
+            f"{kind._revision}; use the one that wrote it"
+        )
     params = meta["params"]
     demand(isinstance(params, dict) and not set(params) & set(RUNTIME_SETTINGS), "params")
     # before anything is made of it: a forest of as many trees as the file has seeds
@@ -126,7 +134,7 @@ def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
         demand(fits, f"{name} is {array.dtype}{list(array.shape)}, not {np.dtype(dtype)}[{size}]")
         return array
 
-    forest._restore(take)
+    forest._restore_revision(take, revision)
     demand(not arrays, f"unknown arrays {sorted(arrays)}")
     forest._scratch()
     return forest

@@ -69,7 +69,8 @@ def new_metric(width: int) -> NDArray[np.float32]:
     return metric
 
 
-def _wider(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def wider(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """A copy in a larger array, zeros beyond it."""
     out = np.zeros(shape, array.dtype)
     out[tuple(slice(0, n) for n in array.shape)] = array
     return out
@@ -84,7 +85,7 @@ def enlarge(grove: Grove, want: NDArray[np.int64]) -> Grove:
     places, nodes = grove.node.shape
     if want[WANT_NODES] > nodes:
         shape = places, max(2 * nodes, int(want[WANT_NODES]))
-        grove = grove._replace(node=_wider(grove.node, shape), stat=_wider(grove.stat, shape))
+        grove = grove._replace(node=wider(grove.node, shape), stat=wider(grove.stat, shape))
     if want[WANT_HIST] > grove.hist.shape[1]:
         live = max(ring_counts.live(grove, s) for s in range(places))
         extra = max(0, int(want[WANT_HIST]) - int(grove.place["hist_top"].min()))
@@ -106,12 +107,12 @@ def enlarge_ring(grove: Grove, rows: int, slots: int, features: int, known: int)
     if rows > have:
         new = min(slots, max(2 * have, rows))
         grove = grove._replace(
-            rows=_wider(grove.rows, (new, width)),
-            labels=_wider(grove.labels, (new,)),
-            link=_wider(grove.link, (len(grove.link), new)),
+            rows=wider(grove.rows, (new, width)),
+            labels=wider(grove.labels, (new,)),
+            link=wider(grove.link, (len(grove.link), new)),
         )
     if padded(features) > width:
-        grove = grove._replace(rows=_wider(grove.rows, (len(grove.rows), padded(features))))
+        grove = grove._replace(rows=wider(grove.rows, (len(grove.rows), padded(features))))
     if features > known:
         grove.rows[:, known:features] = np.nan
     return grove

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.forests import stream_arrays
+from streamforest.errors import ParameterError
+from streamforest.forests import plain_inspect, stream_arrays
 from streamforest.kernels.lanes import CAP, GAP, SCALE
+from streamforest.kernels.mixing import OPINIONS, weigh
 from streamforest.kernels.ring import Grove, bucket
+from streamforest.kernels.ring_opinions import NEAR
 from streamforest.kernels.tree import PREDICT
 from streamforest.text import shown
 
 if TYPE_CHECKING:
     from streamforest.forests.stream import StreamForestClassifier
+
+_NO_LABEL = np.full(1, -1)
+_PREDICT = np.full(1, PREDICT, np.uint8)
 
 
 def _front(grove: Grove) -> NDArray[np.int64]:
@@ -50,14 +56,43 @@ def summary(forest: StreamForestClassifier) -> dict[str, Any]:
         "ring_rows": int(forest._params["ring_rows"][0]),
         "ring_bytes": len(grove.rows)
         * stream_arrays.ring_bytes(len(forest._features), forest.n_trees),
-        "opinion_mix": (forest._opinion_mix / forest._opinion_mix.sum()).round(4).tolist(),
+        "opinion_mix": dict(zip(_OPINIONS, _shares(forest).round(4).tolist())),
         "vote_power": round(forest._vote_power, 4),
-        "total_bytes": sum(array.nbytes for array in grove),
+        "plain_bytes": forest._plain.nbytes,
+        "total_bytes": sum(array.nbytes for array in grove) + forest._plain.nbytes,
     }
 
 
-def feature_importances(forest: StreamForestClassifier) -> dict[Any, float]:
+_OPINIONS = ("counts", "neighbours", "naive Bayes", "linear")
+
+
+def _shares(forest: StreamForestClassifier) -> NDArray[np.float64]:
+    """The weight of each opinion."""
+    weight = np.zeros(OPINIONS)
+    weigh(forest._loss, weight)
+    if forest._plain.silent:
+        weight[NEAR + 1 :] = 0.0
+    weight /= weight.sum()
+    return weight
+
+
+def feature_importances(forest: StreamForestClassifier, opinion: str | None) -> dict[Any, float]:
     """See `StreamForestClassifier.feature_importances`."""
+    if opinion not in (None, *_IMPORTANCES):
+        raise ParameterError(f"opinion={opinion!r}: use None or one of {', '.join(_IMPORTANCES)}")
+    counts, near, bayes, linear = _shares(forest).tolist()
+    total = np.zeros(len(forest._features))
+    for name, weight in zip(_IMPORTANCES, (counts + near, bayes, linear)):
+        if opinion in (None, name):
+            found = _IMPORTANCES[name](forest)
+            total += (weight if opinion is None else 1.0) * found / max(found.sum(), 1e-300)
+    if total.sum() > 0:
+        total /= total.sum()
+    return dict(zip(forest._features.names, total.tolist()))
+
+
+def _of_trees(forest: StreamForestClassifier) -> NDArray[np.float64]:
+    """Information gain of the splits of all trees that vote, by feature."""
     grove = forest._grove
     total = np.zeros(len(forest._features))
     for s in _front(grove):
@@ -65,9 +100,19 @@ def feature_importances(forest: StreamForestClassifier) -> dict[Any, float]:
         feature = grove.node["feature"][s, :n]
         inner = feature >= 0
         np.add.at(total, feature[inner], grove.stat["gain"][s, :n][inner].astype(np.float64))
-    if total.sum() > 0:
-        total /= total.sum()
-    return dict(zip(forest._features.names, total.tolist()))
+    return total
+
+
+def _of_bayes(forest: StreamForestClassifier) -> NDArray[np.float64]:
+    return plain_inspect.bayes_importances(forest._plain.arrays, len(forest._features))
+
+
+def _of_linear(forest: StreamForestClassifier) -> NDArray[np.float64]:
+    arrays, spread = forest._plain.arrays, forest._spread
+    return plain_inspect.linear_importances(arrays, spread, len(forest._features))
+
+
+_IMPORTANCES = {"trees": _of_trees, "naive Bayes": _of_bayes, "linear": _of_linear}
 
 
 def debug_one(forest: StreamForestClassifier, x: dict[Any, Any], tree: int | None) -> str:
@@ -79,26 +124,50 @@ def debug_one(forest: StreamForestClassifier, x: dict[Any, Any], tree: int | Non
     if row.shape[1] > forest._columns:
         forest._widen(row.shape[1])
     votes = _ask(forest, 0, forest.n_trees, row)
-    mix = forest._opinion_mix / forest._opinion_mix.sum()
-    lines = [
-        f"forest of {forest.n_trees} trees: {_best(forest, forest._mix(votes)[0])}",
-        f"  counts of leaves      {mix[0]:4.0%}: {_best(forest, votes[0, 0])}",
-        f"  neighbours in leaves  {mix[1]:4.0%}: {_best(forest, votes[0, 1])}",
-    ]
+    forest._ask_plain(row, _NO_LABEL, _PREDICT, _known(forest), False, votes)
+    lines = [f"forest of {forest.n_trees} trees: {_best(forest, forest._mix(votes)[0])}"]
+    for name, share, of_it in zip(_OPINIONS, _shares(forest).tolist(), votes[0]):
+        lines.append(f"  {name:12} {share:4.0%}: {_best(forest, of_it)}")
+        if name in _SAYS and of_it.any():
+            lines += _debug_plain(forest, name, row[0], of_it)
     t = int(np.argmax(forest._grove.voter["accuracy"])) if tree is None else tree
     lines += _debug_tree(forest, t, row)
     return "\n".join(lines)
+
+
+_SAYS = {"naive Bayes": plain_inspect.bayes_says, "linear": plain_inspect.linear_says}
+
+
+def _debug_plain(
+    forest: StreamForestClassifier, name: str, x: NDArray[np.float64], votes: NDArray[np.int64]
+) -> list[str]:
+    """The features that speak most for a plain opinion's first class, or against it."""
+    arrays, spread, categorical = forest._plain.arrays, forest._spread, forest._features.categorical
+    says = _SAYS[name](arrays, spread, x, categorical)
+    if says.shape[1] < 2:
+        return []
+    first, second = np.argsort(-votes[: says.shape[1]], kind="stable")[:2].tolist()
+    lead = says[:, first] - says[:, second]
+    most = [f for f in np.argsort(-np.abs(lead), kind="stable")[:3].tolist() if lead[f] != 0.0]
+    if not most:
+        return []
+    pulls = ", ".join(f"{shown(forest._features.names[f])} {lead[f]:+.2f}" for f in most)
+    one, other = (shown(forest._labels.labels[k]) for k in (first, second))
+    return [f"    {one} rather than {other}: {pulls}"]
 
 
 def _ask(
     forest: StreamForestClassifier, first: int, last: int, row: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     votes = forest._new_votes(1)
-    known = np.array([len(forest._features)])
-    op = np.full(1, PREDICT, np.uint8)
     forest._routed = None
-    forest._call(first, last, forest._want, row, np.full(1, -1), op, known, False, votes)
+    known = _known(forest)
+    forest._call(first, last, forest._want, row, _NO_LABEL, _PREDICT, known, False, votes)
     return votes
+
+
+def _known(forest: StreamForestClassifier) -> NDArray[np.int64]:
+    return np.array([len(forest._features)])
 
 
 def _best(forest: StreamForestClassifier, scores: NDArray[Any], most: int = 3) -> str:

@@ -14,6 +14,7 @@ from streamforest.forests.features import CATEGORY
 from streamforest.forests.state import LARGEST, demand, demand_trees
 from streamforest.kernels import ring_state
 from streamforest.kernels.lanes import CAP, GAP, SCALE
+from streamforest.kernels.mixing import MIXTURES
 from streamforest.kernels.ring import FULL, HISTORY, VOTER
 from streamforest.kernels.ring_state import Flat
 from streamforest.kernels.ring_store import HIGH, LOW, SEEN, VARIANCE
@@ -32,6 +33,7 @@ _CLOCKS = (
     "rival_errors",
     "judged",
 )
+_NEVER_RIGHT = 500.0  # errors that fading sums come to when every answer is wrong
 _SWITCHES = ("front", "racing")
 _SHARES = ("loss_counts", "loss_near", "accuracy")
 
@@ -61,10 +63,11 @@ def dump(forest: StreamForestClassifier) -> dict[str, NDArray[Any]]:
     arrays["shared.stats"] = _columns(forest._stats, width).ravel()
     arrays["shared.scale"] = _columns(forest._metric[:, SCALE], width).ravel()
     arrays["shared.gap"] = _columns(forest._metric[:, GAP], width).ravel()
-    arrays["shared.loss"] = forest._opinion_loss.copy()
-    arrays["shared.mix"] = forest._opinion_mix.copy()
+    arrays["shared.spread"] = _columns(forest._spread, width).ravel()
+    arrays["shared.feature_gain"] = _columns(forest._gain[None], width)[0]
+    arrays["shared.loss"] = forest._loss.copy()
     arrays["shared.power"] = np.array([forest._vote_power])
-    return arrays
+    return arrays | forest._plain.dump()
 
 
 def _columns(array: NDArray[Any], width: int) -> NDArray[Any]:
@@ -75,8 +78,12 @@ def _columns(array: NDArray[Any], width: int) -> NDArray[Any]:
     return out
 
 
-def restore(forest: StreamForestClassifier, take: Take) -> None:
-    """The state that `dump` described; `take(name, dtype, size)` gives an array or refuses it."""
+def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
+    """The state that `dump` described; `take(name, dtype, size)` gives an array or refuses it.
+
+    What revision 1 did not know starts empty: the plain opinions learn from here on and are believed
+    when they have shown what they can do.
+    """
     learned, n_trees = forest._n_learned, forest.n_trees
     features, classes = len(forest._features), len(forest._labels)
     voter = _take_voters(take, n_trees, learned, classes)
@@ -97,7 +104,7 @@ def restore(forest: StreamForestClassifier, take: Take) -> None:
     remembered = min(learned, HISTORY - 1)
     errors = take("errors", np.uint8, n_trees * remembered).reshape(n_trees, remembered)
     demand(errors <= 1, "errors")
-    _take_shared(forest, take, features)
+    _take_shared(forest, take, features, revision)
 
     slots = readable + EPOCH
     grove = stream_arrays.allocate(
@@ -211,15 +218,14 @@ def _check_flat(
     return 2 * int(per_place.max())
 
 
-def _take_shared(forest: StreamForestClassifier, take: Take, features: int) -> None:
-    """Scales, weights and mix, as of the last epoch, and the statistics the next are made of."""
+def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revision: int) -> None:
+    """Scales and weights, as of the last epoch, the statistics the next are made of, and the mix."""
     width = stream_arrays.padded(features)
     stats = take("shared.stats", np.float64, 5 * features).reshape(5, features)
     demand(np.isfinite(stats), "shared.stats")
     demand(stats[[SEEN, VARIANCE]] >= 0, "shared.stats")
     demand(stats[LOW] <= stats[HIGH], "shared.stats")
-    forest._stats = np.zeros((5, width))
-    forest._stats[:, :features] = stats
+    forest._stats = stream_arrays.wider(stats, (5, width))
     forest._metric = stream_arrays.new_metric(width)
     for row, name in ((SCALE, "shared.scale"), (GAP, "shared.gap")):
         values = take(name, np.float32, 2 * features).reshape(2, features)
@@ -228,10 +234,23 @@ def _take_shared(forest: StreamForestClassifier, take: Take, features: int) -> N
     settled = forest._metric[:, SCALE, :features] > 0
     category = forest._features.categorical[None, :] == 1
     forest._metric[:, CAP, :features][settled & category] = 0.5
-    forest._opinion_loss = take("shared.loss", np.float64, 2)
-    demand((forest._opinion_loss >= 0) & (forest._opinion_loss <= 1000), "shared.loss")
-    forest._opinion_mix = take("shared.mix", np.float64, 2)
-    demand((forest._opinion_mix >= 0) & (forest._opinion_mix <= 1), "shared.mix")
     power = float(take("shared.power", np.float64, 1)[0])
     demand(0 <= power <= 2, "shared.power")
     forest._vote_power = power
+    forest._spread = np.zeros((3, width))
+    forest._gain = np.zeros(width)
+    if revision == 1:
+        take("shared.mix", np.float64, 2)
+        loss = np.append(take("shared.loss", np.float64, 2), [_NEVER_RIGHT, _NEVER_RIGHT])
+        forest._loss = MIXTURES @ loss
+    else:
+        spread = take("shared.spread", np.float64, 3 * features).reshape(3, features)
+        demand(np.abs(spread) <= 1e100, "shared.spread")
+        demand(spread[1:] >= 0, "shared.spread")
+        forest._spread = stream_arrays.wider(spread, (3, width))
+        gain = take("shared.feature_gain", np.float64, features)
+        demand(np.isfinite(gain) & (gain >= 0), "shared.feature_gain")
+        forest._gain = stream_arrays.wider(gain, (width,))
+        forest._loss = take("shared.loss", np.float64, len(MIXTURES))
+        forest._plain.restore(take, forest._features.kinds, len(forest._labels))
+    demand((forest._loss >= 0) & (forest._loss <= 10_000), "shared.loss")

@@ -24,6 +24,9 @@ _THRESHOLDS = (
     0.4  # neighbouring thresholds say nearly the same: so many of them count as independent
 )
 _CANDIDATE_SHARE = 2.0 / 3.0
+_PATIENCE = (
+    0.25  # of `test_rows`: so many rows without a split that pays, and a category splits anyhow
+)
 _LABEL = (1 << LABEL_BITS) - 1
 
 
@@ -240,6 +243,9 @@ def try_split(
 
     Accepted when 2·N·gain > 2·(classes − 2) + 2·ln(max(1, 0.4·M)): Akaike's price for the further
     parameters of two class distributions instead of one, and for having looked at M thresholds.
+
+    A category need not pay for ever: where classes follow from two categories together and from
+    neither alone, no first split of either pays, and any opens the way to those that do.
     """
     structure = np.empty(p.test_rows, np.int64)
     estimation = np.empty(p.test_rows, np.int64)
@@ -285,7 +291,9 @@ def try_split(
         if counts:
             used += 1
     price = 2.0 * (classes - 2) + 2.0 * math.log(max(1.0, _THRESHOLDS * room[0].looked))
-    if room[0].feature >= 0 and 2.0 * room[0].gain * NATS > price:
+    pays = 2.0 * room[0].gain * NATS > price
+    waited = room[0].categorical and n + e >= _PATIENCE * p.test_rows
+    if room[0].feature >= 0 and (pays or waited):
         node = g.node[s, i]
         node.feature = room[0].feature
         node.categorical = room[0].categorical

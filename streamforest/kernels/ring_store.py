@@ -1,4 +1,4 @@
-"""What all trees share: rows enter the ring, and at the end of an epoch scales, weights and mix change."""
+"""What all trees share: rows enter the ring, and at the end of an epoch scales and weights change."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import routine
 from streamforest.kernels.lanes import CAP, GAP, SCALE
+from streamforest.kernels.ring import Grove
 from streamforest.kernels.ring_drift import ACCURACY_RATE
 
 SEEN, MEAN, VARIANCE, LOW, HIGH = range(5)
@@ -18,8 +19,8 @@ BY_DEVIATION, BY_RANGE = range(2)
 """The metric of even and of odd trees."""
 
 _MEMORY = 5000.0  # rows that mean and variance look back on
-_MIX_MEMORY = 0.998  # of the errors that the mix of the two opinions is made of
-_MIX_RATE = 0.5
+_RELEVANCE = (0.5, 1.0)  # how far the importance of a feature scales it, by metric
+_IRRELEVANT = 0.1  # added to the importance of each feature, in shares of the average
 _VOTE_POWER = 2.0  # most that vote weights may spread the trees
 _WEIGHT_OF_CATEGORY = (2.0, 1.0)  # squared distance of two categories, by metric
 _SMALLEST = 1e-30  # a deviation or range below this is none
@@ -64,15 +65,43 @@ def stage(
 
 
 @routine
+def sum_gains(g: Grove, gain: NDArray[np.float64]) -> None:
+    """The information gain of each feature in the splits of the trees that vote."""
+    gain[:] = 0.0
+    for t in range(g.voter.shape[0]):
+        s = 2 * t + g.voter[t].front
+        for i in range(g.place[s].n_nodes):
+            f = g.node[s, i].feature
+            if f >= 0:
+                gain[f] += np.float64(g.stat[s, i].gain)
+
+
+@routine
 def settle_metric(
-    stats: NDArray[np.float64], categorical: NDArray[np.uint8], metric: NDArray[np.float32]
+    stats: NDArray[np.float64],
+    gain: NDArray[np.float64],
+    known: int,
+    stretching: float,
+    categorical: NDArray[np.uint8],
+    metric: NDArray[np.float32],
 ) -> None:
-    """Both metrics anew from the statistics."""
-    for f in range(categorical.shape[0]):
+    """Both metrics anew: spans from the statistics, stretched by what features have told apart.
+
+    A feature that splits gain nothing from only blurs distances. Gains are a matter of structure, so
+    that no label of a structure event reaches the answers of a tree that stands.
+    """
+    total = 0.0
+    for f in range(known):
+        total += gain[f]
+    for f in range(known):
         variance = stats[VARIANCE, f]
         spans = (math.sqrt(variance), stats[HIGH, f] - stats[LOW, f])
+        relevance = 1.0
+        if total > 0.0:
+            relevance = (known * gain[f] / total + _IRRELEVANT) / (1.0 + _IRRELEVANT)
         for kind in range(2):
             span = spans[kind]
+            stretch = math.pow(relevance, stretching * _RELEVANCE[kind])
             if stats[SEEN, f] == 0.0:
                 metric[kind, SCALE, f] = np.float32(0.0)
                 metric[kind, CAP, f] = np.float32(np.inf)
@@ -80,9 +109,9 @@ def settle_metric(
             elif categorical[f]:
                 metric[kind, SCALE, f] = np.float32(1.0)
                 metric[kind, CAP, f] = np.float32(0.5)
-                metric[kind, GAP, f] = np.float32(_WEIGHT_OF_CATEGORY[kind])
+                metric[kind, GAP, f] = np.float32(_WEIGHT_OF_CATEGORY[kind] * stretch * stretch)
             else:
-                scale = 1.0 / span if span > _SMALLEST else 0.0
+                scale = stretch / span if span > _SMALLEST else 0.0
                 metric[kind, SCALE, f] = np.float32(scale)
                 metric[kind, CAP, f] = np.float32(np.inf)
                 metric[kind, GAP, f] = np.float32(2.0 * variance * scale * scale)
@@ -105,50 +134,6 @@ def vote_power(voter: NDArray[np.void]) -> float:
     observed = max(squares / n - mean * mean, 1e-12)
     expected = mean * (1.0 - mean) * ACCURACY_RATE / (2.0 - ACCURACY_RATE)
     return _VOTE_POWER * max(0.0, 1.0 - float(expected / observed))
-
-
-@routine
-def judge_opinions(
-    votes: NDArray[np.int64],
-    y: NDArray[np.int64],
-    op: NDArray[np.uint8],
-    learn: int,
-    loss: NDArray[np.float64],
-) -> None:
-    """Note which of the forest's two opinions was wrong on each row that was learned."""
-    for r in range(votes.shape[0]):
-        if not op[r] & learn:
-            continue
-        for which in range(2):
-            best = -1
-            most = 0
-            for k in range(votes.shape[2]):
-                if votes[r, which, k] > most:
-                    most = votes[r, which, k]
-                    best = k
-            loss[which] = _MIX_MEMORY * loss[which] + (0.0 if best == y[r] else 1.0)
-
-
-@routine
-def settle_mix(loss: NDArray[np.float64], mix: NDArray[np.float64]) -> None:
-    """How the two opinions are mixed: by exponential weights of their fading errors."""
-    least = min(loss[0], loss[1])
-    for which in range(2):
-        mix[which] = math.exp(-_MIX_RATE * (loss[which] - least))
-
-
-@routine
-def mix_votes(votes: NDArray[np.int64], mix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """One score per row and class, mixed in float64.
-
-    In whole units again: sums of integers do not depend on how many classes stand beside them.
-    """
-    out = np.empty((votes.shape[0], votes.shape[2]), np.int64)
-    for r in range(votes.shape[0]):
-        for k in range(votes.shape[2]):
-            mixed = mix[0] * votes[r, 0, k] + mix[1] * votes[r, 1, k]
-            out[r, k] = np.int64(np.rint(mixed))
-    return out
 
 
 @routine

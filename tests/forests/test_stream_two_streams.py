@@ -1,7 +1,7 @@
 """The two-stream rule in the stream forest, with challengers off.
 
 Structure events alone place splits; estimation events alone feed both opinions of a tree. Vote weights,
-the mix of the opinions and swaps are where every label counts.
+the mix of the opinions, swaps and the plain opinions are where every label counts.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ def test_structure_labels_feed_no_opinion(seed: int) -> None:
     assert len(_structure(model)) > 50
     assert _structure(other) == _structure(model)
     assert _opinions(other, xs[-500:]) == _opinions(model, xs[-500:])
+    for where in ("plain.plane", "plain.count", "shared.loss"):  # every label counts here
+        assert (model._dump()[where] != other._dump()[where]).any()
 
 
 def test_structure_labels_do_place_splits() -> None:
