@@ -8,20 +8,28 @@ The second half of a stream is measured, the first half warms the model up. Meas
 
 What remains of the whole is the price of single calls: two of them into compiled code, labels, and
 trees that are no longer in the cache. `advance` of one row is shown beside it for comparison.
+
+The stream forest's kernel is taken apart further, by what is saved when copies of the same grown forest
+go through the same events without neighbours, without split tests, and so on. What is saved together
+need not be the sum: a forest without split tests also has fewer challengers to grow.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.table import Table
 
+from streamforest import StreamForestClassifier
 from streamforest.bench import models
 from streamforest.datasets import Stream
 from streamforest.errors import ConfigError
+from streamforest.kernels.plain import SILENT
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class Explanation:
     dict_us: float
     kernel_us: float
     advance_one_row_us: float
+    kernel_parts_us: dict[str, float] = field(default_factory=dict)
 
     @property
     def calls_us(self) -> float:
@@ -61,6 +70,7 @@ class Explanation:
             ("dict to row, twice", self.dict_us),
             ("two calls into compiled code", self.calls_us),
             ("kernel: descend, vote, learn", self.kernel_us),
+            *((f"  of it {part}", value) for part, value in self.kernel_parts_us.items()),
             ("whole: predict_one, then learn_one", self.whole_us),
         ):
             table.add_row(part, f"{value:.2f}", f"{value / self.whole_us:.0%}")
@@ -110,6 +120,7 @@ def explain(stream: Stream, name: str, trees: int, seed: int = 0) -> Explanation
     for model in (by_rows, by_batches):
         batches(model, 0, half)
     single_rows(fresh(), 0, 1)  # loads what only this road needs
+    parts = _kernel_parts(by_batches, lambda model: cost(batches, model))
     return Explanation(
         stream=stream.name,
         model=name,
@@ -119,4 +130,36 @@ def explain(stream: Stream, name: str, trees: int, seed: int = 0) -> Explanation
         dict_us=cost(dicts_to_rows, by_dicts),
         kernel_us=cost(batches, by_batches),
         advance_one_row_us=cost(single_rows, by_rows),
+        kernel_parts_us=parts,
     )
+
+
+_WITHOUT: dict[str, dict[str, Any]] = {
+    "split tests": {"test_growth": 1e9, "drift": 0},
+    "neighbours": {"neighbours": 0},
+    "challengers": {"drift": 0},
+}
+
+
+def _kernel_parts(grown: Any, cost: Callable[[Any], float], repeats: int = 3) -> dict[str, float]:
+    """What the stream forest saves without a part; empty for other forests.
+
+    Copies of one grown forest take turns, and the cheapest of their rounds counts.
+    """
+    if not isinstance(grown, StreamForestClassifier):
+        return {}
+    least: dict[str, float] = {}
+    for _ in range(repeats):
+        for part in ("", *_WITHOUT, "plain opinions"):
+            model = copy.deepcopy(grown)
+            for name, value in _WITHOUT.get(part, {}).items():
+                model._params[name] = value
+            if part == "challengers":
+                model._grove.voter["racing"] = 0
+            if part == "plain opinions":
+                model._plain.arrays.size[SILENT] = 1
+            least[part] = min(cost(model), least.get(part, math.inf))
+    whole = least.pop("")
+    saved = {part: whole - rest for part, rest in least.items()}
+    saved["split tests"] -= saved["challengers"]
+    return saved

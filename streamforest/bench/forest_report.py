@@ -18,6 +18,9 @@ from streamforest.bench.results import ForestResult, Row, Runs, StreamResult
 
 NONE = "–"
 
+EARLY = 1_000
+"""Events at which a model is still young."""
+
 Cell = Callable[[StreamResult, Row, Runs], str]
 
 
@@ -61,6 +64,7 @@ def _recall(result: StreamResult, row: Row, runs: Runs) -> str:
 COLUMNS: tuple[Column, ...] = (
     Column("trees", lambda result, row, runs: NONE if row.trees is None else str(row.trees)),
     Column("accuracy", _accuracy),
+    Column("first 1,000", lambda result, row, runs: f"{runs.accuracy(EARLY):.4f}"),
     Column("points above ours", _lead),
     Column("events/s", lambda result, row, runs: f"{runs.events_per_second:,.0f}"),
     Column("ours by dicts is", lambda result, row, runs: _ratio(result.reference, row)),
@@ -118,7 +122,7 @@ def _title(result: StreamResult) -> str:
 
 def _equal_trees_table(result: StreamResult) -> Table:
     table = Table(title=_title(result), title_justify="left")
-    table.add_column("model")
+    table.add_column("model", no_wrap=True)
     columns = columns_of(result)
     for column in columns:
         table.add_column(column.title, justify="right")
@@ -209,6 +213,10 @@ def print_listing(console: Console) -> None:
             [(name, datasets.get_spec(name).about) for name in datasets.names(scheduled=True)],
         ),
         ("Models", [(name, models.get_spec(name).about) for name in models.names()]),
+        (
+            "Models that run only when named",
+            [(name, models.get_spec(name).about) for name in models.names(extra=True)],
+        ),
     ):
         table = Table(title=title, title_justify="left", show_header=False)
         for name, about in entries:

@@ -83,6 +83,8 @@ class ModelSpec:
         Measures memory in use; what a run adds to it is the model's size.
     packages
         Packages whose versions decide what a rival answers.
+    extra
+        Only run when it is named: a variant of another one.
     """
 
     name: str
@@ -94,6 +96,7 @@ class ModelSpec:
     has_trees: bool = True
     memory: Callable[[], int | None] = anonymous_bytes
     packages: tuple[str, ...] = ("river",)
+    extra: bool = False
 
     @property
     def ours(self) -> bool:
@@ -111,13 +114,13 @@ def register(spec: ModelSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names() -> list[str]:
-    """All names, in the order of the table.
+def names(extra: bool = False) -> list[str]:
+    """Who is run when nobody is named, in the order of the table; or the variants beyond them.
 
-    >>> "river-arf" in names()
-    True
+    >>> "river-arf" in names(), "stream-still" in names(), "stream-still" in names(extra=True)
+    (True, False, True)
     """
-    return list(_SPECS)
+    return [name for name, spec in _SPECS.items() if spec.extra == extra]
 
 
 def get_spec(name: str) -> ModelSpec:
@@ -129,11 +132,15 @@ def get_spec(name: str) -> ModelSpec:
         raise ConfigError(f"model {name!r} is not known; choose from: {known}") from None
 
 
-def by_dicts(model: Any, features: Sequence[str]) -> OneByOne:
-    """Any River-style classifier."""
+def by_dicts(model: Any, features: Sequence[str], categorical: Sequence[str] = ()) -> OneByOne:
+    """Any River-style classifier; the columns named `categorical` as strings."""
 
-    def encode(X: Rows, labels: Sequence[Label]) -> list[dict[str, float]]:
-        return [dict(zip(features, row)) for row in X.tolist()]
+    def encode(X: Rows, labels: Sequence[Label]) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = [dict(zip(features, row)) for row in X.tolist()]
+        for name in categorical:
+            for x in events:
+                x[name] = f"{x[name]:g}"
+        return events
 
     return OneByOne(encode, model.predict_one, model.learn_one)
 
@@ -157,11 +164,11 @@ def by_batches(model: Any, features: Sequence[str]) -> Batches:
     return Batches(advance)
 
 
-def our_forest(class_name: str, trees: int, seed: int) -> Any:
+def our_forest(class_name: str, trees: int, seed: int, **params: Any) -> Any:
     """One of this package's classifiers by the name of its class."""
     import streamforest
 
-    return getattr(streamforest, class_name)(n_trees=trees, seed=seed, n_jobs=1)
+    return getattr(streamforest, class_name)(n_trees=trees, seed=seed, n_jobs=1, **params)
 
 
 def register_ours(name: str, class_name: str) -> None:
@@ -186,6 +193,25 @@ def register_ours(name: str, class_name: str) -> None:
             ),
             forest=class_name,
             batches_of=name,
+        )
+    )
+
+
+def register_variant(
+    name: str, about: str, class_name: str, as_strings: bool = False, **params: Any
+) -> None:
+    """Enter one of our classifiers with other parameters, or with categories as strings."""
+    register(
+        ModelSpec(
+            name,
+            about,
+            lambda setting: by_dicts(
+                our_forest(class_name, setting.trees, setting.seed, **params),
+                setting.stream.features,
+                setting.stream.categorical if as_strings else (),
+            ),
+            forest=class_name,
+            extra=True,
         )
     )
 
@@ -296,6 +322,15 @@ register_ours("stream", "StreamForestClassifier")  # the first is the one rivals
 register_ours("ncm", "NCMForestClassifier")
 register_ours("consistent", "ConsistentForestClassifier")
 register_ours("online", "OnlineForestClassifier")
+register_variant(
+    "stream-still", "StreamForest without challengers", "StreamForestClassifier", drift=False
+)
+register_variant(
+    "stream-categories",
+    "StreamForest, codes as strings",
+    "StreamForestClassifier",
+    as_strings=True,
+)
 register(ModelSpec("river-tree", "River HoeffdingTree", _river_tree, has_trees=False))
 register(ModelSpec("river-arf", "River ARF", _river_arf))
 register(ModelSpec("river-amf", "River AMF", _river_amf))

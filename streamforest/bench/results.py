@@ -209,6 +209,7 @@ class StreamResult:
             "truncated": runs.truncated,
             "runs": len(runs.all),
             "accuracy": runs.accuracy(),
+            "accuracy_first_1000": runs.accuracy(1_000),
             "accuracy_spread": pstdev(runs.accuracies()),
             "accuracy_above_ours_at_same_events": reference and row.lead_over(reference),
             "events_per_second": runs.events_per_second,

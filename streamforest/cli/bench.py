@@ -11,6 +11,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.bench_forest:forest",
         "Our forests against River, CapyMOA and onelearn, on the same streams.",
     ),
+    "parts": (
+        "streamforest.cli.bench_parts:parts",
+        "What each part of the stream forest is worth: accuracy with one part changed.",
+    ),
     "endurance": (
         "streamforest.cli.bench_endurance:endurance",
         "Five million events: does memory stay in its bound, and speed up?",

@@ -29,6 +29,8 @@ class StreamSpec:
         Makes the stream; always the same rows in the same order.
     file
         The recorded set it is made of, where it is made of one.
+    drifting
+        Whether what has been learned becomes wrong in the course of it.
     held_out
         Kept out of sight while settings were chosen: what a model does here was not tuned.
     scheduled
@@ -39,6 +41,7 @@ class StreamSpec:
     about: str
     build: Callable[[], Stream]
     file: str | None = None
+    drifting: bool = False
     held_out: bool = False
     scheduled: bool = False
 
@@ -142,7 +145,9 @@ for _spec in (
         partial(generated.bundled, "bananas", "Bananas"),
     ),
     StreamSpec("rbf", "random RBF, 50 centroids", generated.rbf),
-    StreamSpec("agrawal", "Agrawal loans, sudden drift at event 10,000", generated.agrawal),
+    StreamSpec(
+        "agrawal", "Agrawal loans, sudden drift at event 10,000", generated.agrawal, drifting=True
+    ),
     StreamSpec(
         "gaussians", "five overlapping Gaussians, exact Bayes rule known", generated.gaussians
     ),
@@ -157,9 +162,14 @@ for _spec in (
         "price up or down, drifts, as recorded",
         _as_recorded("electricity", 20_000),
         "electricity",
+        drifting=True,
     ),
     StreamSpec(
-        "covtype", "forest cover, drifts, as recorded", _as_recorded("covtype", 10_000), "covtype"
+        "covtype",
+        "forest cover, drifts, as recorded",
+        _as_recorded("covtype", 10_000),
+        "covtype",
+        drifting=True,
     ),
 ):
     register(_spec)
@@ -170,18 +180,21 @@ for _spec in (
         "electricity, events 20,000 to 40,000",
         _as_recorded("electricity", 40_000, 20_000),
         "electricity",
+        drifting=True,
     ),
     StreamSpec(
         "covtype-later",
         "covtype, events 100,000 to 110,000",
         _as_recorded("covtype", 110_000, 100_000),
         "covtype",
+        drifting=True,
     ),
     StreamSpec(
         "gas-drift",
         "gases by sensors that age, as recorded",
         _as_recorded("gas_drift", None),
         "gas_drift",
+        drifting=True,
     ),
     StreamSpec(
         "letter-later",
@@ -199,14 +212,20 @@ for _spec in (
         "agrawal-1-6",
         "Agrawal loans, function 1 to 6 at event 10,000",
         partial(generated.agrawal, before=1, after=6),
+        drifting=True,
     ),
     StreamSpec("waveform", "waveforms with 19 columns of noise", generated.waveform),
     StreamSpec(
         "led", "a display with 10 % of its segments wrong, 17 more at random", generated.led
     ),
-    StreamSpec("hyperplane", "a plane that turns, 5 % of the labels wrong", generated.hyperplane),
-    StreamSpec("sea", "SEA, four concepts, 10 % of the labels wrong", generated.sea),
-    StreamSpec("rbf-drift", "random RBF whose centroids move", generated.rbf_drift),
+    StreamSpec(
+        "hyperplane",
+        "a plane that turns, 5 % of the labels wrong",
+        generated.hyperplane,
+        drifting=True,
+    ),
+    StreamSpec("sea", "SEA, four concepts, 10 % of the labels wrong", generated.sea, drifting=True),
+    StreamSpec("rbf-drift", "random RBF whose centroids move", generated.rbf_drift, drifting=True),
     StreamSpec("random-tree", "labels by a random tree, numbers and codes", generated.random_tree),
 ):
     register(replace(_spec, held_out=True))
