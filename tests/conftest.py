@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +44,14 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     from streamforest.runtime.models import KINDS
     from streamforest.stream import jars
 
-    waiting = [[sys.executable, "-c", _COMPILE, name] for name in KINDS.values()]
-    at_work = [subprocess.Popen(waiting.pop()) for _ in range(min(_WORKERS, len(waiting)))]
-    if jars.missing() is None:
-        try:
-            jars.jars()
-        except BrokerError as error:
-            print(error, file=sys.stderr)  # the tests that need them fail and say so again
-    while at_work:
-        at_work.pop(0).wait()
-        if waiting:
-            at_work.append(subprocess.Popen(waiting.pop()))
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        for name in reversed(KINDS.values()):  # the last ones take longest
+            pool.submit(subprocess.run, [sys.executable, "-c", _COMPILE, name])
+        if jars.missing() is None:
+            try:
+                jars.jars()
+            except BrokerError as error:
+                print(error, file=sys.stderr)  # the tests that need them fail and say so again
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
