@@ -310,6 +310,7 @@ def test_mutated_files_end_in_our_error_or_a_valid_model(kind: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_mutated_files(kind: Any) -> None:
     refused, accepted = _mutation_rounds(kind, 10_000, seed=2)
