@@ -304,10 +304,10 @@ def test_a_consumer_that_gets_no_answer_is_replaced(
         log.attach()
         first = log._consumer
 
-        def lost(*args: Any, **kwargs: Any) -> None:
+        async def lost(*args: Any, **kwargs: Any) -> None:
             raise KafkaTimeoutError
 
-        first.committed = lost
+        first._coordinator.fetch_committed_offsets_async = lost
         assert log.attach().started == {(topics.events, 0): 0}
         assert log._consumer is not first
 
