@@ -25,7 +25,8 @@ from streamforest.runtime.journal import Entry, Standing, read_entries, read_sta
 from streamforest.runtime.opening import decoder_of, kafka_settings, new_run, prepared
 from streamforest.runtime.recovery import apply
 from streamforest.runtime.telemetry import Silent
-from streamforest.stream.kafka import KafkaLog, for_partition
+from streamforest.stream.kafka import KafkaLog
+from streamforest.stream.kafka_settings import for_partition
 from streamforest.stream.records import Partition
 
 Origin = Literal["own", "committed", "end"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any, Literal
 
 import numpy as np
@@ -39,7 +40,7 @@ from streamforest.runtime.models import Model, advance, plain_novelty
 from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
 from streamforest.runtime.river import RiverModel
 from streamforest.runtime.snapshots import SnapshotFolder
-from streamforest.runtime.standby import Follower
+from streamforest.runtime.standby import Standby
 from streamforest.runtime.state import RunState
 from streamforest.runtime.telemetry import Silent, Telemetry
 from streamforest.stream.dead_letters import dead_letter, passed_on
@@ -85,11 +86,10 @@ class Run:
         self.telemetry: Telemetry = telemetry or Silent()
         self._first = next(iter(models))
         self.commits = Committer(log, snapshots, settings.pack)
-        self.state = RunState.new(models, limits, settings.late)
+        self._configured = models
+        self.state = self.fresh_state()
         self.pending = Pending()
         self.ended = False
-        self._configured = models
-        self._follower: Follower | None = None
         self._snapshots_told = ""
         self.clocks = Clocks(settings)
         self.telemetry.follow(log.trouble)
@@ -148,7 +148,7 @@ class Run:
                 self._snapshot()
             self.state.pace.seconds += time.perf_counter() - begun
             self.telemetry.turned(self)
-            self._tell_of_snapshots()
+            self.tell_of_snapshots()
             if read:
                 watch(self)
         self._finish()
@@ -357,7 +357,7 @@ class Run:
         self.clocks.snapshotted()
         self.telemetry.stalled(time.perf_counter() - begun)
 
-    def _tell_of_snapshots(self) -> None:
+    def tell_of_snapshots(self) -> None:
         """Say once of each snapshot what became of it."""
         written, failure = self.snapshots.written(), self.snapshots.take_failure()
         if failure is not None:
@@ -375,7 +375,7 @@ class Run:
         written = self.snapshots.written()
         if written is None or written.events != self.events:
             raise SnapshotError(self.snapshots.take_failure() or "the snapshot was not written")
-        self._tell_of_snapshots()
+        self.tell_of_snapshots()
 
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its place."""
@@ -395,12 +395,9 @@ class Run:
     def recover(self) -> None:
         """Own the log and stand where its last commit stands."""
         self.telemetry.ready("recovering")
-        try:
-            self._take_up(self.log.attach(self._stand_by))
-        finally:
-            if self._follower is not None:
-                self._follower.close()  # asked to stop, or an error, while standing by
-                self._follower = None
+        with closing(Standby(self)) as standby:
+            found = self.log.attach(standby.step)
+            self._take_up(found, standby)
         self.telemetry.role("owner", len(self.state.positions))
         self.telemetry.ready(None)
         log.info("ready at event %d, %d partitions", self.events, len(self.state.positions))
@@ -413,50 +410,22 @@ class Run:
         """Commit what is pending, whatever it is."""
         self._commit()
 
-    def _stand_by(self) -> None:
-        """Another process is the owner: follow what it commits."""
-        if self._follower is None:
-            self._follower = self._new_follower()
-        follower = self._follower
-        follower.step()
-        if follower.state is not None:
-            self.state = follower.state
-        self._tell_of_snapshots()
-        self.telemetry.role("standby", 0, self.events, follower.behind)
-        self.telemetry.ready(follower.trouble)
+    def fresh_state(self) -> RunState:
+        """Before the first event."""
+        return RunState.new(self._configured, self.limits, self.settings.late)
 
-    def _new_follower(self) -> Follower:
-        """What is in memory is followed on with, if it is exactly what the last commit of ours says."""
-        follower = Follower(
-            self.log,
-            self.snapshots,
-            self.restore,
-            self.advance_again,
-            lambda: RunState.new(self._configured, self.limits, self.settings.late),
-            self._followed,
-        )
-        standing = self.commits.standing
-        if standing is not None and self.events == standing.events == self.pending.first:
-            follower.begin(self.state, standing)
-        self.commits.standing, self.pending = None, Pending()
-        log.info("standing by: another process owns the partitions")
-        return follower
+    def becomes_standby(self) -> tuple[RunState, Standing] | None:
+        """Another process owns the partitions: what is pending is dropped. The state, if it is exactly
+        what the last commit, which was ours, says.
+        """
+        standing, self.commits.standing = self.commits.standing, None
+        exact = self.events == self.pending.first
+        self.pending = Pending()
+        if standing is None or not exact or self.events != standing.events:
+            return None
+        return self.state, standing
 
-    def _followed(self, state: RunState, place: int) -> None:
-        """A commit of the owner's was followed; now and then, a snapshot of it."""
-        name = f"s-{state.events:012d}"
-        if self.snapshots.busy or not self.clocks.snapshot_due(state.events):
-            return
-        self.clocks.snapshotted()
-        if name in self.snapshots.names():
-            return  # the owner's, in a folder that is shared
-        plain = state.plain(self.source)
-        self.snapshots.begin(state.models, plain, state.events, place, state.passing())
-        text = self.log.standing()
-        if text is not None:
-            self.snapshots.prune(read_standing(text).snapshot)
-
-    def _take_up(self, found: Committed) -> None:
+    def _take_up(self, found: Committed, standby: Standby | None = None) -> None:
         """From what the log says to a state that goes on from there.
 
         If the last commit is our own, nothing was lost: memory is only ahead of it, and stays.
@@ -470,13 +439,12 @@ class Run:
         if standing is None:
             self._begin(found)
         elif standing != self.commits.standing:
-            warm = None if self._follower is None else self._follower.hand_over(standing)
+            warm = None if standby is None else standby.hand_over(standing)
             self.state, self.commits.named = rebuild(
                 self.log, self.snapshots, standing, found, self.restore, self.advance_again, warm
             )
             self.commits.standing = standing
             self.pending = Pending(self.events)
-        self._follower = None
         self._meet(found.started)
         if self.state.late is not None:
             self.telemetry.recovered(self.state.late)

@@ -17,7 +17,8 @@ from streamforest.runtime.wishes import Wishes
 from streamforest.stream.decoders import RecordDecoder, by_function, by_value
 from streamforest.stream.events import Format, decoder
 from streamforest.stream.files import FileLog, RunLock, claim
-from streamforest.stream.kafka import KafkaLog, KafkaSettings, check_permissions
+from streamforest.stream.kafka import KafkaLog
+from streamforest.stream.kafka_settings import KafkaSettings, check_permissions
 from streamforest.stream.kafka_topics import ensure_topics
 from streamforest.stream.records import Log
 

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from streamforest.errors import RecoveryError, SnapshotError, StreamForestError
 from streamforest.runtime.journal import Entry, Standing, read_entry, read_standing
@@ -19,6 +20,9 @@ from streamforest.runtime.recovery import Advance, Restore, apply, newest_usable
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
 from streamforest.runtime.state import RunState
 from streamforest.stream.records import Log, Reader, Tail
+
+if TYPE_CHECKING:
+    from streamforest.runtime.loop import Run
 
 log = logging.getLogger(__name__)
 
@@ -139,3 +143,57 @@ class Follower:
         self._tail = self._reader = None
         self._queue.clear()
         self.state = None
+
+
+class Standby:
+    """What a run does while another process is the owner."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._follower: Follower | None = None
+
+    def step(self) -> None:
+        """Follow a little further, and tell how far behind."""
+        run = self._run
+        if self._follower is None:
+            self._follower = self._begin()
+        self._follower.step()
+        if self._follower.state is not None:
+            run.state = self._follower.state
+        run.tell_of_snapshots()
+        run.telemetry.role("standby", 0, run.events, self._follower.behind)
+        run.telemetry.ready(self._follower.trouble)
+
+    def _begin(self) -> Follower:
+        run = self._run
+        follower = Follower(
+            run.log, run.snapshots, run.restore, run.advance_again, run.fresh_state, self._followed
+        )
+        exact = run.becomes_standby()
+        if exact is not None:
+            follower.begin(*exact)
+        log.info("standing by: another process owns the partitions")
+        return follower
+
+    def _followed(self, state: RunState, place: int) -> None:
+        """A commit of the owner's was followed; now and then, a snapshot of it."""
+        run = self._run
+        if run.snapshots.busy or not run.clocks.snapshot_due(state.events):
+            return
+        run.clocks.snapshotted()
+        if f"s-{state.events:012d}" in run.snapshots.names():
+            return  # the owner's, in a folder that is shared
+        plain = state.plain(run.source)
+        run.snapshots.begin(state.models, plain, state.events, place, state.passing())
+        text = run.log.standing()
+        if text is not None:
+            run.snapshots.prune(read_standing(text).snapshot)
+
+    def hand_over(self, standing: Standing) -> tuple[RunState, Snapshot] | None:
+        """What was followed so far; None if that is nothing of use."""
+        return None if self._follower is None else self._follower.hand_over(standing)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        if self._follower is not None:
+            self._follower.close()

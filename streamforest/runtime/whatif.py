@@ -22,7 +22,8 @@ from streamforest.runtime.recovery import after, chunks
 from streamforest.runtime.state import RunState
 from streamforest.runtime.telemetry import Silent
 from streamforest.stream.files import FileLog
-from streamforest.stream.kafka import KafkaLog, for_partition
+from streamforest.stream.kafka import KafkaLog
+from streamforest.stream.kafka_settings import for_partition
 from streamforest.stream.records import Log
 
 

@@ -4,8 +4,9 @@ A consumer that catches up gets a day of events from one partition before the fi
 everything in between would have to wait in a store. So records are handed on in the order of their
 timestamps, in runs: the partition whose next record is the oldest goes on until it is a little ahead of
 the next one. A partition that is known to have more but has brought nothing yet is waited for, a bounded
-time; after that the others go on without it until it brings something again. Nothing here decides what is
-right: the order becomes true by being journalled.
+time; after that the others go on without it until it brings something again. One whose next record lies far
+ahead of all others (the year 9999) is not held up for ever either: now and then one record of it goes first.
+Nothing here decides what is right: the order becomes true by being journalled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from streamforest.stream.records import Partition, Stretch
 
 SLACK_MS = 100
 """A run may be ahead by this much: runs stay long, and so does not the journal."""
+_PASSED = 5.0  # seconds
 HELD = 2_000
 """Records of one partition in hand; it is not read further until there are fewer."""
 
@@ -39,11 +41,12 @@ class Alignment:
         self._most = held
         self._held: dict[Partition, deque[Any]] = {}
         self._since: dict[Partition, float] = {}
+        self._passed: dict[Partition, float] = {}
 
     def begin(self, partitions: Collection[Partition]) -> None:
         """Forget everything in hand: these are read from elsewhere now."""
         self._held = {partition: deque() for partition in sorted(partitions)}
-        self._since = {}
+        self._since, self._passed = {}, {}
 
     def add(self, partition: Partition, records: list[Any]) -> None:
         """Records that were read."""
@@ -74,14 +77,24 @@ class Alignment:
             heads = sorted((h[0].timestamp, p) for p, h in self._held.items() if h)
             if not heads:
                 break
-            partition = heads[0][1]
-            until = heads[1][0] + self._slack if len(heads) > 1 else None
+            partition = self._next(heads, now)
+            others = [at for at, other in heads if other != partition]
+            until = min(others) + self._slack if others else None
             run = self._run(self._held[partition], until, most)
             most -= len(run)
             taken.append(Stretch(partition, run[0].offset, run[-1].offset + 1, run))
             if not self._held[partition] and self._waits(now, behind):
                 break  # it may have brought only a part of what there is
         return taken
+
+    def _next(self, heads: list[tuple[int, Partition]], now: float) -> Partition:
+        """The partition with the oldest record, or one that was passed over for very long."""
+        for _, partition in heads[1:]:
+            if now - self._passed.setdefault(partition, now) > max(_PASSED, self._patience):
+                self._passed[partition] = now
+                return partition
+        self._passed.pop(heads[0][1], None)
+        return heads[0][1]
 
     @staticmethod
     def _run(held: deque[Any], until: int | None, most: int) -> list[Any]:

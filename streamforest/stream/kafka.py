@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
@@ -43,7 +42,7 @@ from streamforest.stream.kafka_guard import (
     committed_now,
     unpark,
 )
-from streamforest.stream.kafka_permissions import Need, explain, lacking, needs_of_run, refusal
+from streamforest.stream.kafka_permissions import explain
 from streamforest.stream.kafka_reader import (
     JournalTail,
     KafkaReader,
@@ -51,6 +50,7 @@ from streamforest.stream.kafka_reader import (
     read_journal,
 )
 from streamforest.stream.kafka_records import use_quick_records
+from streamforest.stream.kafka_settings import KafkaSettings
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.ownership import OneOwnerAssignor
 from streamforest.stream.records import (
@@ -63,7 +63,6 @@ from streamforest.stream.records import (
     Stretch,
     Transaction,
 )
-from streamforest.stream.security import Connection, Security
 
 log = logging.getLogger(__name__)
 
@@ -81,87 +80,6 @@ _ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot b
 _ALIGNED_POLL = 0.05  # seconds a poll may take while records are in hand
 _RENEW_AFTER = 3  # failures in a row after which a new consumer takes the place of the old
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-
-
-@dataclass(frozen=True)
-class KafkaSettings:
-    """How a pipeline talks to its broker."""
-
-    servers: str
-    topics: Topics
-    group: str
-    exactly_once: bool = True
-    start: str = "earliest"
-    """Where a pipeline without any commit begins: `earliest` or `latest`."""
-    instance: str | None = None
-    """Name of a static member: a restart within the session time keeps its place."""
-    session_ms: int = 10_000
-    poll_interval_ms: int = 60_000
-    metadata_ms: int = 10_000
-    """How often the client looks for new partitions."""
-    stall_seconds: float = 60.0
-    fetch_bytes: int = 16 << 20
-    align_seconds: float | None = None
-    """Read partitions side by side by their records' times, waiting this long for one at most."""
-    security: Security = Security()  # noqa: RUF009 - frozen
-    lane: int | None = None
-    """The one partition that is read, where each has a forest of its own."""
-
-    @property
-    def connection(self) -> Connection:
-        """The broker and how to reach it."""
-        return Connection(self.servers, self.security)
-
-    @property
-    def transactional_id(self) -> str:
-        """Whoever uses it later fences all others: one for the topic, or one for each partition."""
-        return self.group if self.lane is None else f"{self.group}-{self.lane}"
-
-    @property
-    def needs(self) -> list[Need]:
-        """What the broker must allow."""
-        return needs_of_run(self.topics, self.group, self.exactly_once, self.transactional_id)
-
-    def client(self) -> dict[str, Any]:
-        """What every client of this pipeline is told."""
-        return {
-            **self.connection.arguments(),
-            "request_timeout_ms": 10_000,
-            "reconnect_backoff_max_ms": 1_000,
-        }
-
-    def consumer(self) -> dict[str, Any]:
-        """What every consumer in the group is told."""
-        return {
-            **self.client(),
-            "group_id": self.group,
-            "group_instance_id": self.instance,
-            "isolation_level": "read_committed",
-            "enable_auto_commit": False,
-            "auto_offset_reset": "none",
-            "session_timeout_ms": self.session_ms,
-            "heartbeat_interval_ms": max(300, self.session_ms // 4),
-            "max_poll_interval_ms": self.poll_interval_ms,
-            "metadata_max_age_ms": self.metadata_ms,
-            "fetch_max_bytes": self.fetch_bytes,
-            "max_partition_fetch_bytes": self.fetch_bytes // 4,
-        }
-
-
-def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
-    """The same for one partition that has a forest of its own."""
-    return replace(settings, lane=number)
-
-
-def check_permissions(settings: KafkaSettings) -> None:
-    """BrokerError with all that a pipeline lacks, before it begins to read."""
-    client = admin(settings.connection)
-    try:
-        missing = lacking(client, settings.needs)
-    finally:
-        client.close()
-    if missing:
-        raise refusal(settings.connection, missing)
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -209,21 +127,7 @@ class KafkaLog:
         if settings.align_seconds is not None:
             self._aligned = Alignment(settings.align_seconds)
         self._full: set[TopicPartition] = set()
-        producer: dict[str, Any] = {
-            **settings.client(),
-            "acks": "all",
-            "linger_ms": 2,
-            "batch_size": 512 * 1024,
-            "max_request_size": 4 << 20,
-            "delivery_timeout_ms": 20_000,
-            "max_block_ms": 10_000,
-        }
-        if settings.exactly_once:
-            producer |= {
-                "transactional_id": settings.transactional_id,
-                "transaction_timeout_ms": 10_000,
-            }
-        self._producer = TransactionalProducer(producer)
+        self._producer = TransactionalProducer(settings.producer())
 
     # ---- becoming the owner
 

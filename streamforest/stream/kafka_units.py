@@ -26,9 +26,10 @@ from kafka.protocol.consumer.metadata import (
 
 from streamforest.errors import BrokerError
 from streamforest.stream.decoders import RecordDecoder
-from streamforest.stream.kafka import KafkaLog, KafkaSettings
+from streamforest.stream.kafka import KafkaLog
 from streamforest.stream.kafka_guard import JoinWatch, answered_ago, captured
 from streamforest.stream.kafka_records import use_quick_records
+from streamforest.stream.kafka_settings import KafkaSettings
 from streamforest.stream.records import Stopped
 
 log = logging.getLogger(__name__)

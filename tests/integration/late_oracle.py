@@ -139,9 +139,11 @@ def parsed(raw: bytes | None, only_labels: bool) -> dict[str, Any] | None:
 
 
 def read_answers(
-    servers: str, name: str
+    servers: str, name: str, lane: int | None = None
 ) -> tuple[dict[Place, dict[str, Any]], dict[Place, dict[str, bytes]], list[dict[str, Any]]]:
-    """Predictions, dead letters and journal; asserts that nothing was published twice."""
+    """Predictions, dead letters and journal, of one partition where each has its own; asserts that
+    nothing was published twice.
+    """
     predictions: dict[Place, dict[str, Any]] = {}
     for records in read_all(servers, f"{name}.predictions").values():
         for record in records:
@@ -160,7 +162,11 @@ def read_answers(
             )
             assert place not in dead, f"two dead letters for {place}"
             dead[place] = {**headers, "value": record.value}
-    (records,) = read_all(servers, f"{name}.journal").values()
+    journals = read_all(servers, f"{name}.journal")
+    (records,) = journals.values() if lane is None else [journals[lane]]
+    if lane is not None:
+        predictions = {place: one for place, one in predictions.items() if place[1] == lane}
+        dead = {place: one for place, one in dead.items() if place[1] == lane}
     return predictions, dead, [json.loads(record.value) for record in records]
 
 
@@ -172,7 +178,12 @@ class LateJudge:
         self.verdict = LateVerdict()
 
     def judge(
-        self, servers: str, name: str, folder: Path, labels: str | None = None
+        self,
+        servers: str,
+        name: str,
+        folder: Path,
+        labels: str | None = None,
+        lane: int | None = None,
     ) -> LateVerdict:
         topics = [f"{name}.events"] + ([labels] if labels else [])
         inputs: dict[Place, Any] = {
@@ -180,8 +191,9 @@ class LateJudge:
             for topic in topics
             for p, records in read_all(servers, topic).items()
             for record in records
+            if lane in (None, p)
         }
-        predictions, dead, journal = read_answers(servers, name)
+        predictions, dead, journal = read_answers(servers, name, lane)
         assert not predictions.keys() & dead.keys()
         number, seen = 0, set()
         for commit, entry in enumerate(journal):
@@ -208,7 +220,7 @@ class LateJudge:
         self.verdict.events, self.verdict.commits = number, len(journal)
         self.verdict.counts = self.match.counts
         said = committed(servers, name, topics[0])
-        self.compare(folder, next(iter(said.values()))[1], number)
+        self.compare(folder, said[lane or 0][1], number)
         return self.verdict
 
     def record(

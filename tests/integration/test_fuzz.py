@@ -231,7 +231,12 @@ def fed(broker: Broker, folder: Path, messages: list[tuple[bytes, int]]) -> tupl
     events = f"{name}.events"
     ensure_topics(broker.servers, Topics.of(name), create=True, partitions=1)
     client = admin(broker.servers)
-    any_age = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+    longest = str(2**63 - 1)  # else the broker begins a new segment with each jump of the time
+    any_age = {
+        "message.timestamp.after.max.ms": longest,
+        "segment.ms": longest,
+        "retention.ms": "-1",
+    }
     client.alter_configs([ConfigResource("topic", events, any_age)])
     client.close()
     path = folder / f"{name}.toml"

@@ -5,6 +5,7 @@ All of it, with the tallies: python -m pytest -m slow tests/integration/test_gro
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -20,8 +21,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from integration.feed import events, send
+from integration.late_feed import late_messages, send_all
+from integration.late_oracle import LateJudge, Matching
 from integration.oracle import committed, judge
 from integration.waiting import get, until
+from kafka.errors import KafkaError
 
 from streamforest import ConsistentForestClassifier
 from streamforest.cli import root
@@ -56,6 +60,9 @@ port = 0
 """
 
 
+LABELS = "[labels]\nwait_seconds = 3\nmax_clock_step_seconds = 60\nalign_ms = 200\n"
+
+
 class Member(ForkedConsumer):
     """A process of the group, with an address of its own."""
 
@@ -83,18 +90,21 @@ class Member(ForkedConsumer):
 class Group:
     """A pipeline, its topics, and what was sent to them."""
 
+    more = ""
+    labels: str | None = None
+
     def __init__(self, broker: Broker, folder: Path, scope: str = "topic") -> None:
-        self.servers, self.folder = broker.servers, folder
+        self.broker, self.servers, self.folder = broker, broker.servers, folder
         self.each = scope == "partition"
         self.name = f"group-{uuid.uuid4().hex[:8]}"
         self.topic = f"{self.name}.events"
-        topics = Topics.of(self.name)
+        topics = Topics.of(self.name, labels=self.labels)
         ensure_topics(broker.servers, topics, create=True, partitions=LANES, each=self.each)
         self.path = folder / "p.toml"
         text = PIPELINE.format(
             name=self.name, servers=broker.servers, folder=folder / "run", scope=scope
         )
-        self.path.write_text(text, encoding="utf-8")
+        self.path.write_text(text + self.more, encoding="utf-8")
         self.sent = 0
 
     def feed(self, n: int) -> None:
@@ -104,10 +114,19 @@ class Group:
 
     def committed(self) -> int:
         """Events that are committed; 0 while some partition has no commit."""
+        topics = [self.topic] if self.labels is None else [self.topic, self.labels]
         try:
-            return sum(at for at, _ in committed(self.servers, self.name, self.topic).values())
-        except AttributeError:
+            return sum(
+                at
+                for topic in topics
+                for at, _ in committed(self.servers, self.name, topic).values()
+            )
+        except (AttributeError, KafkaError):  # none yet, or the broker is away
             return 0
+
+    def judged(self) -> None:
+        """By whichever way the forests are spread."""
+        self.judge_each() if self.each else self.judge()
 
     def drain(self) -> None:
         with Member(self, "--drain") as last:
@@ -256,6 +275,24 @@ def test_a_zombie_of_a_partition_publishes_nothing(each: Group, stack: ExitStack
     each.judge_each()
 
 
+def test_a_static_member_keeps_its_place_over_a_restart(group: Group, stack: ExitStack) -> None:
+    """The session is longer than the test may take: nobody waits for it to end."""
+    flags = ("--set", "kafka.instance=one", "--set", "kafka.session_ms=300000")
+    first = stack.enter_context(Member(group, *flags))
+    until(first.owns)
+    group.feed(100)
+    until(lambda: group.committed() == 100)
+    first.kill()
+    again = stack.enter_context(Member(group, *flags))
+    until(again.owns)
+    group.feed(100)
+    until(lambda: group.committed() == 200)
+    assert again.stop() == 0
+    third = stack.enter_context(Member(group, "--drain", *flags))
+    assert third.wait_or_tell() == 0
+    group.judge()
+
+
 def test_two_pipelines_do_not_share_a_folder(group: Group) -> None:
     with opened(load_pipeline(group.path)) as run:
         run.consume(stop=lambda: True)
@@ -375,7 +412,10 @@ class Churn:
     def all(self, several: list[str], most: int) -> None:
         for way in several:
             alive = self.alive()
-            if way in FAILPOINTS:
+            if way == "broker":
+                self.group.broker.kill()
+                self.group.broker.start()
+            elif way in FAILPOINTS:
                 if len(alive) == most:
                     alive.pop(self.draw.randrange(most)).kill()
                     self.changes += 1
@@ -415,22 +455,62 @@ def churned(group: Group, several: list[str], most: int, seed: int) -> str:
         churn.join()
         churn.all(several, most)
         churn.end()
-    if group.each:
-        group.judge_each()
-    else:
-        group.judge()
+    group.judged()
     return (
         f"\n{churn.changes} changes of up to {most} processes, {group.sent:,} events: all committed "
         f"{statistics.median(churn.waits):.1f} s after each (median), {max(churn.waits):.1f} s at most"
     )
 
 
+def in_every_way(seed: int) -> list[str]:
+    several = [*FAILPOINTS, *["kill", "join"] * 15, *["broker"] * 3]
+    return ways(several, randoms=0, stops=5, seed=seed)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("size", [2, 3])
-def test_members_of_partitions_are_killed_in_every_way(each: Group, size: int) -> None:
-    several = ways([*FAILPOINTS, *["kill", "join"] * 15], randoms=0, stops=5, seed=size)
-    print(churned(each, several, size, seed=size))
+@pytest.mark.parametrize("scope", ["topic", "partition"])
+def test_members_die_in_every_way(
+    kafka_broker: Broker, tmp_path: Path, scope: str, size: int
+) -> None:
+    print(churned(Group(kafka_broker, tmp_path, scope), in_every_way(size), size, seed=size))
+
+
+class LateGroup(Group):
+    """The same with labels that come by themselves, among the events or on a topic of their own."""
+
+    def __init__(self, broker: Broker, folder: Path, scope: str, second: bool) -> None:
+        self.more = LABELS
+        if second:
+            self.labels = f"labels-{uuid.uuid4().hex[:8]}"
+            self.more += f'[topics]\nlabels = "{self.labels}"\n'
+        super().__init__(broker, folder, scope)
+        self.messages = late_messages(1_000_000, LANES)
+
+    def feed(self, n: int) -> None:
+        part = itertools.islice(self.messages, n)
+        self.sent += send_all(self.servers, part, self.topic, self.labels)
+
+    def judged(self) -> None:
+        events = 0
+        for lane in range(LANES) if self.each else [None]:
+            models = {"main": ConsistentForestClassifier(n_trees=3, seed=0)}
+            folder = self.folder / "run" / ("" if lane is None else f"partition-{lane}")
+            judge = LateJudge(models, Matching(wait=3_000, step=60_000))
+            events += judge.judge(self.servers, self.name, folder, self.labels, lane).events
+        assert events == self.sent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("second", [False, True], ids=["same topic", "second topic"])
+@pytest.mark.parametrize("scope", ["topic", "partition"])
+def test_members_die_while_labels_wait(
+    kafka_broker: Broker, tmp_path: Path, scope: str, second: bool
+) -> None:
+    group = LateGroup(kafka_broker, tmp_path, scope, second)
+    print(churned(group, in_every_way(7)[:30], most=3, seed=7))
 
 
 @pytest.mark.slow

@@ -31,8 +31,9 @@ from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.opening import opened
 from streamforest.stream.decoders import by_value
 from streamforest.stream.events import decoder
-from streamforest.stream.kafka import KafkaLog, KafkaSettings
+from streamforest.stream.kafka import KafkaLog
 from streamforest.stream.kafka_permissions import Need
+from streamforest.stream.kafka_settings import KafkaSettings
 from streamforest.stream.kafka_topics import Topics, ensure_topics
 from streamforest.stream.secrets import SecretPlace
 from streamforest.stream.security import Security

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
+def until(condition: Callable[[], bool], timeout: float = 120.0) -> None:
     """Wait until a condition holds; AssertionError if it takes too long."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -123,6 +123,21 @@ def test_partitions_are_waited_for_a_bounded_time() -> None:
     assert len(aligned.take(10, 5.1, lambda empty: [])) == 1  # it has nothing more to bring
 
 
+def test_a_record_far_ahead_does_not_hold_its_partition_up() -> None:
+    aligned = Alignment(patience=1.0)
+    aligned.begin([("events", 0), ("events", 1)])
+    record = SimpleNamespace
+    ahead = [record(offset=0, timestamp=FAR), record(offset=1, timestamp=NOW)]
+    aligned.add(("events", 1), ahead)
+    seconds, order = 0.0, []
+    for i in range(100):  # the other one never ends
+        aligned.add(("events", 0), [record(offset=i, timestamp=NOW + i)])
+        order += [s[:3] for s in aligned.take(1, seconds, lambda empty: [])]
+        seconds += 0.2
+    assert (("events", 1), 0, 1) in order
+    assert (("events", 1), 1, 2) in order  # what stands behind it is in time again
+
+
 def test_the_settings_of_late_labels_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     text = '[pipeline]\nname = "p"\n[kafka]\nservers = "h:1"\n'

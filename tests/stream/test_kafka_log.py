@@ -6,7 +6,8 @@ import pytest
 
 from streamforest.stream.decoders import by_value
 from streamforest.stream.events import decoder
-from streamforest.stream.kafka import KafkaLog, KafkaSettings
+from streamforest.stream.kafka import KafkaLog
+from streamforest.stream.kafka_settings import KafkaSettings
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.records import Stopped
 
