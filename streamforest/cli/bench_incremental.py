@@ -53,8 +53,12 @@ _plot_option = click.option(
 )
 @_trees_option
 @click.option("--mu", default=2, show_default=True, help="µ: least rows of a side.")
-@click.option("--initial", type=int, help="Classes at the start; a tenth of all unless given.")
-@click.option("--chunk", type=int, help="Classes of a batch; a twentieth of all unless given.")
+@click.option(
+    "--initial", type=int, help="Classes at the start; 20, or a fifth of few, unless given."
+)
+@click.option(
+    "--chunk", type=int, help="Classes of a batch; 10, or a twentieth of few, unless given."
+)
 @click.option(
     "--side-search",
     default="greedy",

@@ -41,6 +41,9 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     largest: ClassVar[float] = float("inf")  # beyond this a finite value is refused
 
+    _answering: NDArray[np.int64] | None = None
+    """Which rows of the last batch, as it was moved, answered; None: each of them."""
+
     # Constructor arguments every forest has; subclasses store them under these names.
     n_trees: int
     max_classes: int
@@ -188,11 +191,12 @@ class Forest(Engine, base.MiniBatchClassifier):
                 self._features.rollback()
                 self._labels.truncate(n_classes)
                 raise
-            self._routed = None
+            self._routed = self._answering = None
             if answer and self._features.fresh:
                 rows, index, split, known_features, answers = split_fresh(
                     self._features.fresh, rows, index, ops, known_features, UNSEEN
                 )
+                self._answering = answers
                 scores = self._advance(rows, index, split, known_features, answer)[answers]
             else:
                 scores = self._advance(rows, index, ops, known_features, answer)

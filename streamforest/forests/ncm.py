@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.forests import ncm_inspect, ncm_params, ncm_state
+from streamforest.forests import ncm_inspect, ncm_params, ncm_state, ncm_trial
 from streamforest.forests.batch import length
+from streamforest.forests.labels import as_list
 from streamforest.forests.ncm_rows import NCMRows
 from streamforest.kernels import ncm_advance, ncm_memory, ncm_novelty, ncm_shared
 from streamforest.kernels.compiling import Announced
@@ -426,6 +427,8 @@ class NCMForestClassifier(NCMRows):
             finally:
                 self._novelty = None
             novelty = np.concatenate([*parts, np.zeros(0)])
+            if self._answering is not None:
+                novelty = novelty[self._answering]
             return P, np.where(np.isnan(P).all(axis=1), np.nan, novelty) if P.size else novelty
 
     # ---- how good the trees are
@@ -454,11 +457,13 @@ class NCMForestClassifier(NCMRows):
         """Take in a recorded set at once and grow every tree anew from the memory.
 
         With a memory that holds the whole set this is the papers' offline forest; on a model that
-        has learned before, all trees begin afresh.
+        has learned before, all trees begin afresh. Where metrics or opinions are to be chosen,
+        forests that are grown without an eighth of the rows are judged by it first, at twice the time.
         """
         with self._lock:
             self._take_in(X, y, trees=False)
             if self._n_seen:
+                ncm_trial.judge(self, X, as_list(y, length(X)))
                 self._rounds.plant(self)
                 self._settle_blend()
 

@@ -132,9 +132,7 @@ class Rounds:
             ground = scene.ground(forest._trees[0], scene.slots)
             scale = metric_of(STANDARD, ground.z, ground.label, scene.classes, scene.columns)
             self.scale = scene.scale = scale[:, : scene.columns]
-        kinds = self._kinds(forest)
-        for t in range(forest.n_trees):
-            kind = kinds[t % len(kinds)]
+        for t, kind in enumerate(self._spread(forest)):
             self._begin(forest, Job(t, "fresh", scene, scene.born, forest._trees[t], kind))
         self.known = forest._n_seen
         self._swap(forest)
@@ -233,7 +231,22 @@ class Rounds:
 
     # ---- metrics
 
-    def _kinds(self, forest: NCMForestClassifier) -> list[int]:
+    def _spread(self, forest: NCMForestClassifier) -> list[int]:
+        """A metric for each tree: all alike in number, or by their chances once they were judged."""
+        kinds = self.kinds(forest)
+        if np.ptp(self.metric_error[kinds]) == 0.0:
+            return [kinds[t % len(kinds)] for t in range(forest.n_trees)]
+        places = (np.arange(forest.n_trees) + 0.5) / forest.n_trees
+        at = np.searchsorted(np.cumsum(self._chances(kinds)), places)
+        return [kinds[min(int(k), len(kinds) - 1)] for k in at]
+
+    def _chances(self, kinds: list[int]) -> NDArray[np.float64]:
+        error = self.metric_error[kinds]
+        chance: NDArray[np.float64] = np.exp((error.min() - error) / _TEMPERATURE)
+        chance = (1 - _EXPLORE) * chance / chance.sum() + _EXPLORE / len(kinds)
+        return chance
+
+    def kinds(self, forest: NCMForestClassifier) -> list[int]:
         """The metrics that trees may have."""
         metric = forest._parameters["metric"]
         if metric != "auto":
@@ -243,12 +256,10 @@ class Rounds:
 
     def _draw_metric(self, forest: NCMForestClassifier, t: int) -> int:
         """Rather a metric whose young trees err little; all of them now and then."""
-        kinds = self._kinds(forest)
+        kinds = self.kinds(forest)
         if len(kinds) == 1:
             return kinds[0]
-        error = self.metric_error[kinds]
-        chance = np.exp((error.min() - error) / _TEMPERATURE)
-        chance = (1 - _EXPLORE) * chance / chance.sum() + _EXPLORE / len(kinds)
+        chance = self._chances(kinds)
         start = np.uint64(draws.key(forest._memory_seed, draws.NCM_METRIC, forest._n_learned))
         u = draws.uniform(start, t)
         return kinds[min(int(np.searchsorted(np.cumsum(chance), u, side="right")), len(kinds) - 1)]

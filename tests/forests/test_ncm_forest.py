@@ -283,3 +283,20 @@ def test_single_trees_answer() -> None:
     assert answers.shape == (5, 600)
     right = [np.mean([forest.classes_[k] for k in row] == y) for row in answers.tolist()]
     assert min(right) > 0.7
+
+
+def test_a_recorded_set_is_tried_before_it_is_taken_in() -> None:
+    """One metric tells the classes apart, the others do not: trees of that one prevail."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 2_000)
+    X = rng.normal(size=(2_000, 6))
+    X[:, 0] += 3.0 * y
+    X[:, 1:] *= 100.0  # noise that the raw metric drowns in
+    forest, again = (NCMForestClassifier(n_trees=10, seed=1) for _ in range(2))
+    forest.fit_many(X[:1_500], y[:1_500])
+    metrics_of = forest.summary()["metrics"]
+    assert metrics_of.get("raw", 0) <= 2 < sum(v for k, v in metrics_of.items() if k != "raw")
+    right = np.array(forest.classes_)[forest.advance(X[1_500:]).argmax(axis=1)] == y[1_500:]
+    assert right.mean() > 0.8
+    again.fit_many([dict(enumerate(row)) for row in X[:1_500].tolist()], y[:1_500])
+    assert encode({"main": again}) == encode({"main": forest})

@@ -39,7 +39,8 @@ class Settings:
     trees, mu, pi, node_sampling, n_centroids, side_search
         As in `NCMForestClassifier`.
     initial, chunk
-        Classes at the start and in a batch; None: a tenth of all, and a twentieth.
+        Classes at the start and in a batch; None: 20 and 10, or a fifth and a twentieth of all where
+        those are fewer.
     memory
         Rows kept, as a share of the training rows; the retrained forest always has all of them.
     seed
@@ -72,8 +73,8 @@ class Settings:
 
     def steps(self, classes: int) -> list[int]:
         """Numbers of classes known at the start and after each batch."""
-        initial = min(classes, self.initial or max(2, round(classes / 10)))
-        chunk = self.chunk or max(1, round(classes / 20))
+        initial = min(classes, self.initial or max(2, min(20, classes // 5)))
+        chunk = self.chunk or max(1, min(10, round(classes / 20)))
         return [*range(initial, classes, chunk), classes]
 
     def forest(self, strategy: str, split: str, rows: int) -> NCMForestClassifier:
