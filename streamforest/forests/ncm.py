@@ -237,6 +237,7 @@ class NCMForestClassifier(NCMRows):
         self._leads = np.zeros((1, LENSES))
         self._nears = np.zeros(self.n_trees)
         self._slots = np.full(1, -1, np.int32)
+        self._note_columns()
         self._taking_in: str | None = None
         self._novelty: list[NDArray[np.float64]] | None = (
             None  # of the rows of a call, if asked for
@@ -353,7 +354,7 @@ class NCMForestClassifier(NCMRows):
         votes: NDArray[np.int64],
     ) -> None:
         self._n_seen = max(self._n_seen, ncm_shared.tell(y, op, self._of_class))
-        if self._features.categorical.any():
+        if self._has_categories:
             ncm_shared.tell_codes(X, op, self._features.categorical, self._codes)
         if self._taking_in:
             self._tally[ncm_shared.EVENTS] += int(np.count_nonzero(op & LEARN))

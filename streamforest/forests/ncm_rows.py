@@ -105,19 +105,22 @@ class NCMRows(Forest):
         if len(X) > len(self._picks):
             self._picks = np.full((len(X), LENSES), -1, np.int64)
             self._leads = np.zeros((len(X), LENSES))
-        n = int(np.count_nonzero(learns))
+        n = 1 if len(X) == 1 and learns[0] else int(np.count_nonzero(learns))
         if n == 0:
             return
-        if len(self._column) < len(self._features) or (self._column < 0).any():
+        if self._columns_open or len(self._column) < len(self._features):
             self._settle_columns(X, learns)
         classes = len(self._labels)
         if classes > len(self._of_class):
             self._more_classes(classes)
         if n > len(self._free):
             self._more_slots(n)
-        slots = np.full(len(X), -1, np.int32)
         taken = [self._free.pop() for _ in range(n)]
-        slots[learns] = taken
+        if n == len(X):
+            slots = np.array(taken, np.int32)
+        else:
+            slots = np.full(len(X), -1, np.int32)
+            slots[learns] = taken
         self._slots = slots
         x = self._columns_of(X, learns)
         ncm_memory.stage(self._memory, self._stats, x, y, slots, self._n_learned, self._n_columns)
@@ -132,10 +135,14 @@ class NCMRows(Forest):
         self, X: NDArray[np.float64], learns: NDArray[np.bool_] | None = None
     ) -> NDArray[np.float32]:
         """Rows as the memory holds them."""
-        op = np.zeros(len(X), np.uint8) if learns is None else np.where(learns, LEARN, 0)
+        op = (
+            np.zeros(len(X), np.uint8)
+            if learns is None
+            else learns.view(np.uint8) * np.uint8(LEARN)
+        )
         return ncm_memory.to_columns(
             X,
-            op.astype(np.uint8),
+            op,
             self._column,
             self._features.categorical,
             self._codes,
@@ -164,9 +171,15 @@ class NCMRows(Forest):
             if not self._features.categorical[j]:
                 self._stats[SHIFT, at] = X[r, j]
         self._column = column
+        self._note_columns()
         codes = np.zeros(len(column), np.int32)
         codes[: len(self._codes)] = self._codes
         self._codes = codes
+
+    def _note_columns(self) -> None:
+        """What is asked of the columns with every event."""
+        self._columns_open = bool((self._column < 0).any())  # features without a value so far
+        self._has_categories = bool(self._features.categorical.any())
 
     def _widen(self, width: int) -> None:
         """Room for more columns in the memory and in what is known of columns."""
