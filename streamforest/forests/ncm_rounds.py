@@ -33,7 +33,7 @@ from streamforest.kernels.ncm_near import distance_of
 from streamforest.kernels.ncm_shared import EVENTS, MISTAKES
 
 if TYPE_CHECKING:
-    from streamforest.forests.ncm import NCMForestClassifier
+    from streamforest.forests.ncm_votes import NCMVotes
 
 STRATEGIES = ("rolling", "hirf", "uls", "igt", "rtst", "rust")
 KINDS = {
@@ -89,7 +89,7 @@ class Rounds:
 
     # ---- the end of an epoch
 
-    def end_epoch(self, forest: NCMForestClassifier) -> None:
+    def end_epoch(self, forest: NCMVotes) -> None:
         """Trees whose time has come are put in place, new work is begun."""
         self._swap(forest)
         self._note_epoch(forest)
@@ -107,7 +107,7 @@ class Rounds:
         self._swap(forest)
         self._release(forest)
 
-    def _prune(self, forest: NCMForestClassifier) -> None:
+    def _prune(self, forest: NCMVotes) -> None:
         """Trees that near their bound lose the leaves whose rows have left the memory."""
         full = [
             t
@@ -121,7 +121,7 @@ class Rounds:
                 at = scene.born + self._delay(forest)
                 self._begin(forest, Job(t, "prune", scene, at, forest._trees[t], metric))
 
-    def plant(self, forest: NCMForestClassifier) -> None:
+    def plant(self, forest: NCMVotes) -> None:
         """The first trees, or all of them anew, at once."""
         self.stands = True
         self.jobs.clear()
@@ -137,12 +137,12 @@ class Rounds:
         self.known = forest._n_seen
         self._swap(forest)
 
-    def wait_for(self, forest: NCMForestClassifier) -> None:
+    def wait_for(self, forest: NCMVotes) -> None:
         """Put trees under way in place as they fall due; begin nothing."""
         self._swap(forest)
         self._release(forest)
 
-    def round(self, forest: NCMForestClassifier, delay: int = 0) -> None:
+    def round(self, forest: NCMVotes, delay: int = 0) -> None:
         """One round of the strategy, over all trees that are not under way."""
         strategy = forest._parameters["strategy"]
         free = self._free(forest)
@@ -162,9 +162,7 @@ class Rounds:
         self.known = forest._n_seen
         self._swap(forest)
 
-    def _replace_poor(
-        self, forest: NCMForestClassifier, scene: Scene, at: int, free: list[int]
-    ) -> None:
+    def _replace_poor(self, forest: NCMVotes, scene: Scene, at: int, free: list[int]) -> None:
         """hi-RF: trees with more than the mean error outside their bags are grown anew, the others
         keep their splits and get their leaves filled anew.
         """
@@ -177,7 +175,7 @@ class Rounds:
                 metric = int(forest._trees[t].info["metric"][0])
                 self._begin(forest, Job(t, kept, scene, at, forest._trees[t], metric))
 
-    def judged_errors(self, forest: NCMForestClassifier) -> NDArray[np.float64]:
+    def judged_errors(self, forest: NCMVotes) -> NDArray[np.float64]:
         """Errors outside the bag; the longer a tree was kept, the more is added (OOB boosting)."""
         out = forest.out_of_bag_errors()
         alpha = forest._parameters["oob_boost"]
@@ -188,7 +186,7 @@ class Rounds:
 
     # ---- rolling
 
-    def _earn(self, forest: NCMForestClassifier) -> None:
+    def _earn(self, forest: NCMVotes) -> None:
         """Events and mistakes add up to trees that may be grown anew."""
         params = forest._parameters
         due = params["event_credit"] * int(forest._tally[EVENTS])
@@ -197,7 +195,7 @@ class Rounds:
             self.credit + due * forest.n_trees / forest._n_rows, float(forest.n_trees)
         )
 
-    def _rolling(self, forest: NCMForestClassifier) -> None:
+    def _rolling(self, forest: NCMVotes) -> None:
         """The oldest trees by credit; those with more than the mean error when classes are ready."""
         free = self._free(forest)
         chosen: list[int] = []
@@ -214,7 +212,7 @@ class Rounds:
         for t in chosen:
             self._fresh(forest, scene, scene.born + self._delay(forest), t)
 
-    def _classes_ready(self, forest: NCMForestClassifier) -> bool:
+    def _classes_ready(self, forest: NCMVotes) -> bool:
         """Whether enough new classes have enough events for a round."""
         n = forest._means.n[: forest._n_seen]
         ready = int((n >= forest._parameters["class_ready"]).sum())
@@ -224,14 +222,14 @@ class Rounds:
         self.in_round = ready
         return True
 
-    def _delay(self, forest: NCMForestClassifier) -> int:
+    def _delay(self, forest: NCMVotes) -> int:
         """Events until a tree begun now is put in place; none while the forest is young."""
         delay = min(int(forest._parameters["swap_after"]), forest._n_rows // 4)
         return delay - delay % EPOCH
 
     # ---- metrics
 
-    def _spread(self, forest: NCMForestClassifier) -> list[int]:
+    def _spread(self, forest: NCMVotes) -> list[int]:
         """A metric for each tree: all alike in number, or by their chances once they were judged."""
         kinds = self.kinds(forest)
         if np.ptp(self.metric_error[kinds]) == 0.0:
@@ -246,7 +244,7 @@ class Rounds:
         chance = (1 - _EXPLORE) * chance / chance.sum() + _EXPLORE / len(kinds)
         return chance
 
-    def kinds(self, forest: NCMForestClassifier) -> list[int]:
+    def kinds(self, forest: NCMVotes) -> list[int]:
         """The metrics that trees may have."""
         metric = forest._parameters["metric"]
         if metric != "auto":
@@ -254,7 +252,7 @@ class Rounds:
         full = len(forest._means.scatter) > 1 and forest._parameters["split"] == "ncm"
         return list(range(METRICS if full else FULL_PLAIN))
 
-    def _draw_metric(self, forest: NCMForestClassifier, t: int) -> int:
+    def _draw_metric(self, forest: NCMVotes, t: int) -> int:
         """Rather a metric whose young trees err little; all of them now and then."""
         kinds = self.kinds(forest)
         if len(kinds) == 1:
@@ -264,7 +262,7 @@ class Rounds:
         u = draws.uniform(start, t)
         return kinds[min(int(np.searchsorted(np.cumsum(chance), u, side="right")), len(kinds) - 1)]
 
-    def _note_epoch(self, forest: NCMForestClassifier) -> None:
+    def _note_epoch(self, forest: NCMVotes) -> None:
         """What the trees counted in this epoch: errors by metric, distances of neighbours."""
         events = int(forest._tally[EVENTS])
         wrong, judged = np.zeros(METRICS), np.zeros(METRICS)
@@ -290,11 +288,11 @@ class Rounds:
 
     # ---- trees under way
 
-    def _free(self, forest: NCMForestClassifier) -> list[int]:
+    def _free(self, forest: NCMVotes) -> list[int]:
         busy = {job.t for job in self.jobs}
         return [t for t in range(forest.n_trees) if t not in busy]
 
-    def _scene(self, forest: NCMForestClassifier) -> Scene:
+    def _scene(self, forest: NCMVotes) -> Scene:
         memory, params = forest._memory, forest._parameters
         return Scene(
             born=forest._n_learned,
@@ -311,12 +309,12 @@ class Rounds:
             new=np.arange(self.known, forest._n_seen, dtype=np.int32),
         )
 
-    def _fresh(self, forest: NCMForestClassifier, scene: Scene, at: int, t: int) -> None:
+    def _fresh(self, forest: NCMVotes, scene: Scene, at: int, t: int) -> None:
         self._begin(
             forest, Job(t, "fresh", scene, at, forest._trees[t], self._draw_metric(forest, t))
         )
 
-    def _begin(self, forest: NCMForestClassifier, job: Job) -> None:
+    def _begin(self, forest: NCMVotes, job: Job) -> None:
         if job.kind == "fresh":
             self.begun[job.t] = job.scene.born
             self.grown += 1
@@ -331,7 +329,7 @@ class Rounds:
                 self._pool = ThreadPoolExecutor(workers, thread_name_prefix="streamforest-grow")
             job.future = self._pool.submit(job.work)
 
-    def _swap(self, forest: NCMForestClassifier) -> None:
+    def _swap(self, forest: NCMVotes) -> None:
         """Put trees in place whose time has come: they forget what is gone and learn what has come."""
         due = [job for job in self.jobs if job.swap_at <= forest._n_learned]
         if not due:
@@ -356,7 +354,7 @@ class Rounds:
             self._catch_up(forest, job)
         self.jobs = [job for job in self.jobs if job.swap_at > forest._n_learned]
 
-    def _catch_up(self, forest: NCMForestClassifier, job: Job) -> None:
+    def _catch_up(self, forest: NCMVotes, job: Job) -> None:
         """The rows learned since the job was begun, in order."""
         order = forest._order[: forest._n_rows]
         begin = int(np.searchsorted(forest._memory.number[order], job.scene.born))
@@ -391,7 +389,7 @@ class Rounds:
         """These rows have left the memory; their slots are not free yet."""
         self.gone.append(Gone(at, slots, labels, numbers))
 
-    def _release(self, forest: NCMForestClassifier) -> None:
+    def _release(self, forest: NCMVotes) -> None:
         """Slots that no tree under way can read any more are free."""
         oldest = min((job.scene.born for job in self.jobs), default=forest._n_learned)
         while self.gone and self.gone[0].at <= oldest:

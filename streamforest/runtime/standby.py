@@ -105,6 +105,8 @@ class Follower:
         assert state is not None
         if self._tail is None:
             self._tail = self._log.tail(self.place)
+        if self._tail is None:
+            return
         self._queue.extend((place, read_entry(place, raw)) for place, raw in self._tail.poll())
         done = 0
         # without transactions the last record may never have been committed: it waits for the next

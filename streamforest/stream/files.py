@@ -24,7 +24,7 @@ from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.events import Event
 from streamforest.stream.failpoints import failpoint
 from streamforest.stream.recorded import RecordedRow, Source
-from streamforest.stream.records import Committed, Outgoing, Partition, Stretch, Tail, Transaction
+from streamforest.stream.records import Committed, Outgoing, Partition, Stretch, Transaction
 from streamforest.text import shown
 
 if sys.platform != "win32":
@@ -214,9 +214,8 @@ class FileLog:
         """What commit.json says."""
         return self.read_back()
 
-    def tail(self, since: int) -> Tail:
+    def tail(self, since: int) -> None:
         """Nobody follows a file: its folder has one process."""
-        raise NotImplementedError
 
     def reader(self, positions: Mapping[Partition, int]) -> FileReader:
         """A reader of the rows from a position on."""

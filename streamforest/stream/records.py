@@ -147,8 +147,8 @@ class Log(Protocol):
     def standing(self) -> str | None:
         """What the last commit says, also while another process is the owner."""
 
-    def tail(self, since: int) -> Tail:
-        """The journal after position `since`, as it grows."""
+    def tail(self, since: int) -> Tail | None:
+        """The journal after position `since`, as it grows; None where no second process can be."""
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
         """A reader of the input from these positions on."""

@@ -1,0 +1,224 @@
+"""How an NCM forest moves through rows: its kernel, its epochs, and three opinions mixed to one answer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests.ncm_rows import NCMRows
+from streamforest.kernels import ncm_advance, ncm_memory, ncm_novelty, ncm_shared
+from streamforest.kernels.compiling import Announced
+from streamforest.kernels.entropy import XLOGX
+from streamforest.kernels.ncm_means import LENSES, fade, grind, look_again
+from streamforest.kernels.ncm_memory import MEAN
+from streamforest.kernels.ncm_near import settle_distances
+from streamforest.kernels.ncm_shared import BLENDS
+from streamforest.kernels.tree import LEARN
+
+_UNJUDGED = BLENDS.min(axis=1) + BLENDS[:, ncm_shared.TREES] / 8  # all are heard, trees most
+_NOTHING = np.zeros((0, 0), np.float32)
+
+
+class NCMVotes(NCMRows):
+    """The forest as the engine and its rounds see it."""
+
+    background: bool
+    _kernel = Announced(ncm_advance.advance, "NCM forest")
+    _cuts_epochs: ClassVar[bool] = True
+
+    def _scratch(self) -> None:
+        super()._scratch()
+        self._progress = np.zeros(self.n_trees + 1, np.int64)
+        self._routes = np.zeros((self.n_trees, 2), np.int64)
+        self._picks = np.full((1, LENSES), -1, np.int64)
+        self._leads = np.zeros((1, LENSES))
+        self._nears = np.zeros(self.n_trees)
+        self._slots = np.full(1, -1, np.int32)
+        self._note_columns()
+        self._taking_in: str | None = None
+        self._novelty: list[NDArray[np.float64]] | None = (
+            None  # of the rows of a call, if asked for
+        )
+        self._strange = _NOTHING
+        self._readdress()
+
+    def _call(
+        self,
+        first: int,
+        last: int,
+        want: NDArray[np.int64],
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        reuse: bool,
+        votes: NDArray[np.int64],
+    ) -> bool:
+        return self._kernel.run(  # type: ignore[no-any-return]
+            self._table,
+            *self._memory,
+            *self._means,
+            self._near,
+            self._usual,
+            self._of_class,
+            self._fill,
+            self._column,
+            self._features.categorical,
+            self._codes,
+            self._stats,
+            self._params,
+            XLOGX,
+            first,
+            last,
+            self._progress,
+            want,
+            X,
+            y,
+            op,
+            self._slots,
+            self._n_learned,
+            self._n_seen,
+            self._routes,
+            self._picks,
+            self._leads,
+            self._nears,
+            self._speaker,
+            reuse,
+            votes,
+            self._strange,
+        )
+
+    # ---- epochs
+
+    def _end_epoch(self) -> None:
+        self._fill = self._stats[MEAN].astype(np.float32)
+        fade(self._means, int(self._tally[ncm_shared.EVENTS]))
+        settle_distances(self._stats, self._near)
+        weight = float(self._means.weight[0])
+        new = self._n_columns > self._old_columns
+        if new:
+            self._new_columns()
+        if new or weight > 1.1 * self._ground_at or self._n_learned % 4096 == 0:
+            grind(self._means, self._n_columns)
+            look_again(self._means)
+            self._ground_at = weight
+        self._evict()
+        if self._taking_in:
+            self._rounds.wait_for(self)
+        else:
+            self._rounds.end_epoch(self)
+            self._settle_blend()
+        self._tally[:] = 0
+
+    def _settle_blend(self) -> None:
+        """Who speaks until the next epoch ends."""
+        self._speaker = int(np.argmax(self._lens_right))
+        if not self._parameters["mean_vote"] and not self._parameters["neighbours"]:
+            self._blend_step = 0
+        elif self._rounds.stands:
+            right = self._blend_right if self._blend_right.any() else _UNJUDGED
+            self._blend_step = int(np.argmax(np.where(self._allowed, right, -1.0)))
+
+    def _evict(self) -> None:
+        victims, numbers = ncm_memory.evict(
+            self._memory,
+            self._order,
+            self._n_rows,
+            self._parameters["memory"],
+            self._of_class,
+            self._memory_seed,
+        )
+        if len(victims) == 0:
+            return
+        self._n_rows -= len(victims)
+        labels = self._memory.label[victims]
+        ncm_shared.forget_all(self._table, victims, labels, numbers, int(self._params["bagged"][0]))
+        self._rounds.evicted(self._n_learned, victims, labels, numbers)
+
+    # ---- votes
+
+    def _new_votes(self, n: int) -> NDArray[np.int64]:
+        return np.zeros((n, 3, len(self._labels)), np.int64)
+
+    def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
+        return ncm_shared.blend(votes, self.n_trees, BLENDS[self._blend_step])
+
+    def _settle_rows(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        votes: NDArray[np.int64],
+    ) -> None:
+        self._n_seen = max(self._n_seen, ncm_shared.tell(y, op, self._of_class))
+        if self._has_categories:
+            ncm_shared.tell_codes(X, op, self._features.categorical, self._codes)
+        if self._taking_in:
+            self._tally[ncm_shared.EVENTS] += int(np.count_nonzero(op & LEARN))
+            return
+        ncm_shared.judge(
+            votes,
+            y,
+            op,
+            self._picks,
+            self.n_trees,
+            BLENDS,
+            self._blend_step,
+            self._blend_right,
+            self._lens_right,
+            self._tally,
+        )
+
+    def _move(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        votes: NDArray[np.int64],
+    ) -> None:
+        if self._novelty is not None:
+            self._strange = np.full((self.n_trees + 1, len(X)), np.nan, np.float32)
+        if self._taking_in == "memory":
+            self._call(0, 0, self._want, X, y, op, known, False, votes)  # the class means only
+        else:
+            super()._move(X, y, op, known, votes)
+        if self._novelty is not None:
+            self._novelty.append(ncm_novelty.novelty(self._strange, self._mix(votes)))
+            self._strange = _NOTHING
+        self._settle_rows(X, y, op, votes)
+
+    def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
+        learns = op[0] & LEARN
+        if learns and not reuse:  # else the votes of `predict_one` are still there
+            self._one_votes = self._new_votes(1)
+        while not super()._call_one(X, op, reuse):
+            self._enlarge(self._want)
+        if learns:
+            self._settle_rows(X, self._one_y, op, self._one_votes)
+        return True
+
+    def _alone(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return votes[:, ncm_shared.TREES]
+
+    # ---- how good the trees are
+
+    def tree_errors(self) -> NDArray[np.float64]:
+        """The running share of events that each tree alone got wrong."""
+        return np.array([tree.info["error"][0] for tree in self._trees])
+
+    def out_of_bag_errors(self) -> NDArray[np.float64]:
+        """The share of rows outside its bags that each tree alone gets wrong."""
+        out = np.zeros(self.n_trees)
+        for t, tree in enumerate(self._trees):
+            wrong, n = ncm_advance.out_of_bag(
+                tree,
+                self._memory,
+                self._order[: self._n_rows],
+                self._of_class,
+                int(self._params["balanced"][0]),
+            )
+            out[t] = wrong / max(n, 1)
+        return out
