@@ -112,7 +112,7 @@ def weigh(tree: Tree, begin: int, weights: NDArray[np.float32]) -> None:
 
 
 def trimmed(tree: Tree) -> Tree:
-    """The same tree with a quarter of slack."""
+    """The same tree with little slack."""
     info = tree.info[0]
     nodes = int(info["n_nodes"] * 1.25) + 8
     rows = int(info["n_rows"] * 1.25) + 16
@@ -125,6 +125,9 @@ def trimmed(tree: Tree) -> Tree:
         )
     if len(tree.node) > 1.3 * nodes:
         tree = tree._replace(node=tree.node[:nodes].copy())
+    hist = int(info["hist_top"] * 1.5) + 64  # leaves that grow move to its end
+    if len(tree.hist) > 1.3 * hist:
+        tree = tree._replace(hist=tree.hist[:hist].copy())
     return tree
 
 

@@ -135,15 +135,20 @@ class Job:
 
 
 def rooted(scene: Scene, before: Tree, kind: int) -> Tree:
-    """A tree that is nothing but a root, to be grown in place of `before`, with a bag of its own."""
+    """A tree that is nothing but a root, to be grown in place of `before`, with a bag of its own.
+
+    It has room for more than trees of so many rows usually take, since growing begins anew where room
+    is short: what is never touched costs no memory, and a grown tree is trimmed.
+    """
     width = scene.memory.rows.shape[1]
     old = before.info[0]
     rounds = int(old["rounds"]) + 1
+    m = len(scene.slots)
     tree = ncm_arrays.new_tree(
         int(old["seed"]),
-        nodes=max(64, int(old["n_nodes"] * 1.3)),
-        hist=max(256, int(old["hist_top"])),
-        rows=max(64, int(old["n_rows"] * 1.3)),
+        nodes=min(int(scene.p["max_nodes"]), m) + 64,
+        hist=4 * m + 256,
+        rows=min(int(scene.p["max_rows"]), m + m // 2) + 64,
         width=width,
         slots=len(scene.memory.label),
         metric=np.ones((1, width), np.float32),

@@ -1,8 +1,9 @@
-"""Inner products in eight explicit lanes, for one row or for four at once.
+"""Inner products in eight explicit lanes, for one row or for several at once.
 
 As in `lanes`, the order of every sum is written down: eight running sums, feature f in sum f mod 8, each
-step one fused multiply-add, added up pairwise at the end. Four rows at once give the same four numbers as
-one after the other, and keep four sums going while memory is on its way.
+step one fused multiply-add, added up pairwise at the end. Several rows at once give the same numbers as
+one after the other, and keep as many sums going while memory is on its way: a single sum waits four cycles
+for each addition.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
+from streamforest.kernels.compiling import kernel
 from streamforest.kernels.lanes import LANES
 
 _WORD32 = ir.IntType(32)
@@ -82,21 +86,45 @@ def _dot(typingctx: Any, x: Any, r: Any, c: Any, j: Any) -> Any:
     return signature, codegen
 
 
-@intrinsic
-def _dot4(typingctx: Any, x: Any, r: Any, c: Any, j: Any) -> Any:
-    """The products with rows `j` to `j + 3` of `c`: the same numbers as four calls of `dot`."""
-    four = types.UniTuple(types.float32, 4)  # type: ignore[no-untyped-call]
-    signature = four(x, r, c, j)
+def _several(rows: int) -> Callable[..., Any]:
+    """The products with `rows` rows of `c` from row `j` on: the same numbers as so many calls of `dot`."""
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        left, _ = _row(context, builder, sig, args, 0, 1)
-        right, width = _row(context, builder, sig, args, 2, 3)
-        values = _dots(context, builder, left, right, width, 4)
-        return context.make_tuple(builder, sig.return_type, values)
+    @intrinsic
+    def products(typingctx: Any, x: Any, r: Any, c: Any, j: Any) -> Any:
+        signature = types.UniTuple(types.float32, rows)(x, r, c, j)  # type: ignore[no-untyped-call]
 
-    return signature, codegen
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            left, _ = _row(context, builder, sig, args, 0, 1)
+            right, width = _row(context, builder, sig, args, 2, 3)
+            values = _dots(context, builder, left, right, width, rows)
+            return context.make_tuple(builder, sig.return_type, values)
+
+        return signature, codegen
+
+    return products
 
 
 dot: Callable[..., float] = _dot
-dot4: Callable[..., tuple[float, float, float, float]] = _dot4
+dot2: Callable[..., tuple[float, float]] = _several(2)
+dot4: Callable[..., tuple[float, float, float, float]] = _several(4)
+_dot8 = _several(8)
 """What kernels call: without the typing context that numba adds."""
+
+
+@kernel
+def through(
+    x: NDArray[np.float32],
+    r: int,
+    n: int,
+    matrix: NDArray[np.float32],
+    out: NDArray[np.float32],
+    row: int,
+) -> None:
+    """`n` rows of `x` from row `r` on through a matrix of as many rows as they are wide, to rows of
+    `out` from `row` on. A few rows of the matrix at a time, so that it is read once for all.
+    """
+    for f in range(0, matrix.shape[0], LANES):
+        for j in range(n):
+            parts = _dot8(x, r + j, matrix, f)
+            for k in range(LANES):
+                out[row + j, f + k] = parts[k]

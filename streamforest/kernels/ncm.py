@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.dots import dot, dot4
+from streamforest.kernels.dots import dot, dot2, dot4
 
 Record = Any
 """One element of a structured array: mypy knows nothing of its fields."""
@@ -97,6 +97,11 @@ class Tree(NamedTuple):
 FIELDS = Tree._fields
 _SHAPE = len(FIELDS)  # in the table: addresses, then nodes, hist, rows, width, slots, metric's rows
 TABLE_WIDTH = _SHAPE + 6
+NODE_AT, HIST_AT, HALF_AT, SIDE_AT, CEN_AT, NEXT_AT = (
+    FIELDS.index(name) for name in ("node", "hist", "half", "side", "cen", "next")
+)
+WIDTH_AT = _SHAPE + 3
+"""Columns of the table."""
 
 
 class Memory(NamedTuple):
@@ -214,12 +219,19 @@ def nearest(
             least = d
             best = j + 3
         j += 4
-    while j < k:
-        a = half[first + j] - dot(x, r, cen, first + j)
+    if j + 2 <= k:
+        a, b = dot2(x, r, cen, first + j)
+        a = half[first + j] - a
+        b = half[first + j + 1] - b
         if a < least:
             least = a
             best = j
-        j += 1
+        if b < least:
+            least = b
+            best = j + 1
+        j += 2
+    if j < k and half[first + j] - dot(x, r, cen, first + j) < least:
+        best = j
     return best
 
 

@@ -19,6 +19,7 @@ from streamforest.kernels.ncm import (
     times_in_bag,
     view,
 )
+from streamforest.kernels.ncm_ahead import ask_for_rows, descend_all
 from streamforest.kernels.ncm_grow import FITS, HIST, grow
 from streamforest.kernels.ncm_means import (
     LENSES,
@@ -284,6 +285,14 @@ def advance(
         _move_means(means, near, x, y, op, number, reuse, p, speaker, picks, leads, votes, strange)
         progress[MEANS] = 1
     now_of = of_class.copy() if n > 1 else of_class
+    alone = n == 1 and not reuse  # then all trees go down together
+    if alone:
+        leaves = np.empty(last, np.int64)
+        descend_all(trees, first, last, x, leaves)
+        if p.judges and p.neighbours:
+            ask_for_rows(trees, first, last, memory, leaves, p.neighbours, np.empty(last, np.int64))
+    else:
+        leaves = np.empty(0, np.int64)
     for t in range(first, last):
         tree = view(trees, t)
         info = tree.info[0]
@@ -302,7 +311,9 @@ def advance(
             leaf = routes[t, LEAF]
             due = progress[t] & 1
             if not due:
-                if not reuse:
+                if alone:
+                    leaf = leaves[t]
+                elif not reuse:
                     leaf = descend(tree, 0, x, r)
                 if learns and not has_room(tree, leaf):  # before anything has been said or done
                     want[WANT_TREE] = t

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.dots import dot
+from streamforest.kernels.dots import dot, through
 from streamforest.kernels.ncm import (
     Record,
     Tree,
@@ -56,6 +56,7 @@ def grow(
     """
     info = tree.info[0]
     nodes, rows, hist, tests = info.n_nodes, info.n_rows, info.hist_top, info.draws
+    label, in_bag = ground.label, ground.times  # a field taken in a loop is counted each time
     m = ground.slot.shape[0]
     at = np.arange(m).astype(np.int32)
     spare = np.empty(m, np.int32)
@@ -79,10 +80,10 @@ def grow(
         seen = 0
         total = 0
         for b in range(low, high):
-            w = ground.times[at[b]]
+            w = in_bag[at[b]]
             times[b] = w
             if w > 0:
-                y = ground.label[at[b]]
+                y = label[at[b]]
                 if place[y] < 0:
                     place[y] = seen
                     present[seen] = y
@@ -215,16 +216,17 @@ def _partition(
 
 
 @kernel
-def to_metric(tree: Tree, mean: NDArray[np.float32], j: int, row: int) -> None:
-    """Write centroid `j` of `mean` to row `row` of the tree, in the tree's metric."""
-    width = tree.cen.shape[1]
+def to_metric(tree: Tree, mean: NDArray[np.float32], row: int) -> None:
+    """Write centroids to rows of the tree from `row` on, in the tree's metric."""
+    n, width = mean.shape
     if tree.metric.shape[0] == 1:
-        for f in range(width):
-            tree.cen[row, f] = mean[j, f] * tree.metric[0, f]
+        for j in range(n):
+            for f in range(width):
+                tree.cen[row + j, f] = mean[j, f] * tree.metric[0, f]
     else:
-        for f in range(width):
-            tree.cen[row, f] = dot(mean, j, tree.metric, f)
-    tree.half[row] = within(0.5 * dot(mean, j, tree.cen, row))
+        through(mean, 0, n, tree.metric, tree.cen, row)
+    for j in range(n):
+        tree.half[row + j] = within(0.5 * dot(mean, j, tree.cen, row + j))
 
 
 @routine
@@ -248,7 +250,8 @@ def _split_nearest(
 ) -> bool:
     """Try to split node `i` by `k` class means; `cell` gets the side of each row."""
     info = tree.info[0]
-    width = tree.cen.shape[1]
+    z, cen, half = ground.z, tree.cen, tree.half
+    width = cen.shape[1]
     first = info.n_rows
     drawn = np.arange(seen).astype(np.int32)
     for j in range(k):
@@ -264,26 +267,26 @@ def _split_nearest(
             j = row_of[which[b]]
             if j >= 0:
                 for f in range(width):
-                    mean[j, f] += w * ground.z[at[b], f]
+                    mean[j, f] += w * z[at[b], f]
     for j in range(k):
         share = np.float32(1.0) / np.float32(n_of[drawn[j]])
         for f in range(width):
             mean[j, f] *= share
-        to_metric(tree, mean, j, first + j)
         tree.label[first + j] = present[drawn[j]]
+    to_metric(tree, mean, first)
     best = np.zeros(k, np.uint8)
     if k == 2 and p.planes:
         for f in range(width):
-            tree.cen[first, f] -= tree.cen[first + 1, f]
-        tree.half[first] -= tree.half[first + 1]
+            cen[first, f] -= cen[first + 1, f]
+        half[first] -= half[first + 1]
         tree.side[first] = 0
         tree.label[first] = -1
         for b in range(low, high):
-            cell[b] = 0 if dot(ground.z, at[b], tree.cen, first) > tree.half[first] else 1
+            cell[b] = 0 if dot(z, at[b], cen, first) > half[first] else 1
         best[1] = 1
     else:
         for b in range(low, high):
-            cell[b] = nearest(ground.z, at[b], tree.cen, tree.half, first, k)
+            cell[b] = nearest(z, at[b], cen, half, first, k)
     cells = gather_cells(cell[low:high], which[low:high], times[low:high], high - low, k, seen)
     sides = draws.mix(start)
     if k == 2 and p.planes:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.dots import dot
+from streamforest.kernels.dots import dot, dot4, through
 from streamforest.kernels.lanes import lane_distance
 from streamforest.kernels.ncm_near import STANDARDISED
 from streamforest.kernels.tree import VOTE_UNIT
@@ -59,9 +59,7 @@ def look(means: Means, lens: int, k: int) -> None:
         for f in range(width):
             means.seen[at, f] = means.lens[lens, 0, f] * means.mean[k, f]
     else:
-        matrix = means.lens[lens]
-        for f in range(width):
-            means.seen[at, f] = dot(means.mean, k, matrix, f)
+        through(means.mean, k, 1, means.lens[lens], means.seen, at)
     means.half[at] = np.float32(0.5) * dot(means.mean, k, means.seen, at)
 
 
@@ -88,9 +86,16 @@ def answer_of_means(
     best = -1
     most = np.float32(-np.inf)
     second = np.float32(-np.inf)
+    k = 0
+    while k + 4 <= classes:
+        score[k], score[k + 1], score[k + 2], score[k + 3] = dot4(x, r, means.seen, base + k)
+        k += 4
+    while k < classes:
+        score[k] = dot(x, r, means.seen, base + k)
+        k += 1
     for k in range(classes):
         if means.n[k] > 0:
-            s = dot(x, r, means.seen, base + k) - means.half[base + k]
+            s = score[k] - means.half[base + k]
             if not abs(s) <= _FAR:
                 s = -_FAR
             score[k] = s
@@ -230,26 +235,30 @@ def grind(means: Means, columns: int) -> None:
 def invert(a: NDArray[np.float64]) -> NDArray[np.float64]:
     """The lower half of the inverse of a positive definite matrix, given its lower half."""
     n = a.shape[0]
-    low = np.zeros((n, n))
-    for j in range(n):  # Cholesky: a = low·lowᵀ
-        for i in range(j, n):
-            s = a[i, j]
-            for k in range(j):
-                s -= low[i, k] * low[j, k]
-            low[i, j] = math.sqrt(s) if i == j else s / low[j, j]
-    inv = np.zeros((n, n))  # transposed inverse of low: rows are its columns
-    for j in range(n):
-        inv[j, j] = 1.0 / low[j, j]
-        for i in range(j + 1, n):
-            s = 0.0
-            for k in range(j, i):
-                s -= low[i, k] * inv[j, k]
-            inv[j, i] = s / low[i, i]
-    out = np.zeros((n, n))
+    # Inner loops run over a row and sum nothing up, so that they become vector instructions; every
+    # number is still the sum over k in its order.
+    up = np.zeros((n, n))  # Cholesky: a = upᵀ·up
     for i in range(n):
         for j in range(i + 1):
-            s = 0.0
-            for k in range(i, n):
-                s += inv[i, k] * inv[j, k]
-            out[i, j] = s
+            up[j, i] = a[i, j]
+    for k in range(n):
+        up[k, k] = math.sqrt(up[k, k])
+        for j in range(k + 1, n):
+            up[k, j] /= up[k, k]
+        for i in range(k + 1, n):
+            for j in range(i, n):
+                up[i, j] -= up[k, i] * up[k, j]
+    inv = np.zeros((n, n))  # inverse of upᵀ
+    for i in range(n):
+        for k in range(i):
+            for j in range(k + 1):
+                inv[i, j] -= up[k, i] * inv[k, j]
+        for j in range(i):
+            inv[i, j] /= up[i, i]
+        inv[i, i] = 1.0 / up[i, i]
+    out = np.zeros((n, n))
+    for k in range(n):
+        for i in range(k + 1):
+            for j in range(i + 1):
+                out[i, j] += inv[k, i] * inv[k, j]
     return out

@@ -162,7 +162,7 @@ def _refit_means(
         share = np.float32(1.0) / np.float32(total[place[y]])
         for f in range(width):
             mean[0, f] *= share
-        to_metric(tree, mean, 0, base + j)
+        to_metric(tree, mean, base + j)
         tree.label[base + j] = y
         for a in range(m):
             far[a, j] = tree.half[base + j] - dot(ground.z, a, tree.cen, base + j)

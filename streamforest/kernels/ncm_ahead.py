@@ -1,0 +1,107 @@
+"""One row through all NCM trees step by step, so that no tree waits for another's memory (`ahead`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.kernels.ahead import LINE, ask
+from streamforest.kernels.compiling import kernel
+from streamforest.kernels.ncm import (
+    CEN_AT,
+    HALF_AT,
+    HIST_AT,
+    NEXT_AT,
+    NODE,
+    NODE_AT,
+    SIDE_AT,
+    WIDTH_AT,
+    Memory,
+    goes_right,
+    view,
+)
+
+_NODE_BYTES = NODE.itemsize
+_LINES = 24  # of a node's centroids; what follows the first lines of long rows comes by itself
+
+
+@kernel
+def descend_all(
+    trees: NDArray[np.int64], first: int, last: int, x: NDArray[np.float32], leaf: NDArray[np.int64]
+) -> None:
+    """The leaf of trees `first` to `last` that row 0 of `x` falls into: the same as `descend` finds."""
+    for t in range(first, last):
+        leaf[t] = 0
+        ask(trees[t, NODE_AT])
+    moving = last - first
+    while moving > 0:
+        for t in range(first, last):
+            if leaf[t] >= 0:
+                _ask_for_split(trees, t, leaf[t])
+        for t in range(first, last):
+            i = leaf[t]
+            if i < 0:
+                continue
+            tree = view(trees, t)
+            here = tree.node[i]
+            if here.left >= 0:
+                leaf[t] = here.left + goes_right(tree, here, x, 0)
+                ask(trees[t, NODE_AT] + leaf[t] * _NODE_BYTES)
+            else:
+                leaf[t] = -1 - i  # arrived
+                moving -= 1
+    for t in range(first, last):
+        leaf[t] = -1 - leaf[t]
+
+
+@kernel
+def _ask_for_split(trees: NDArray[np.int64], t: int, i: int) -> None:
+    """What the test of node `i` reads."""
+    here = view(trees, t).node[i]
+    if here.left < 0:
+        ask(trees[t, HIST_AT] + here.hist * 4)
+        return
+    width = 4 * trees[t, WIDTH_AT]
+    ask(trees[t, HALF_AT] + here.first * 4)
+    ask(trees[t, SIDE_AT] + here.first)
+    start = trees[t, CEN_AT] + here.first * width
+    if here.k * width <= _LINES * LINE:
+        for at in range(start, start + here.k * width, LINE):
+            ask(at)
+    else:
+        lines = max(2, _LINES // here.k)
+        for j in range(here.k):
+            for line in range(lines):
+                ask(start + j * width + line * LINE)
+
+
+@kernel
+def ask_for_rows(
+    trees: NDArray[np.int64],
+    first: int,
+    last: int,
+    memory: Memory,
+    leaf: NDArray[np.int64],
+    most: int,
+    slots: NDArray[np.int64],
+) -> None:
+    """The newest `most` rows of each tree's leaf."""
+    rows, label = memory.rows, memory.label
+    start = rows.ctypes.data
+    width = 4 * rows.shape[1]
+    for t in range(first, last):
+        slots[t] = view(trees, t).node[leaf[t]].head
+    for _ in range(most):
+        left = 0
+        for t in range(first, last):
+            slot = slots[t]
+            if slot >= 0:
+                for at in range(start + slot * width, start + (slot + 1) * width, LINE):
+                    ask(at)
+                ask(label.ctypes.data + slot * 4)
+                slots[t] = view(trees, t).next[slot]
+                if slots[t] >= 0:
+                    ask(trees[t, NEXT_AT] + slots[t] * 4)
+                    left += 1
+        if left == 0:
+            break
