@@ -63,15 +63,16 @@ def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None =
         try:
             found = log.attach(_refuse_running)
             standing = None if found.metadata is None else read_standing(found.metadata)
-            state = run.restore(name, "")
+            state = run.states.restored(name, "")
             entries = [entry for _, entry in read_entries(log.whole_journal())]
             last = _last(entries, standing)
             before = state.events
             if origin == "own":
+                advance, restore = run.advance_again, run.states.restored
                 with closing(log.reader(state.positions)) as reader:
                     for entry in entries:
                         if before <= entry.first and entry.commit <= last.commit:
-                            apply(state, entry, reader, run.advance_again, snapshots, run.restore)
+                            apply(state, entry, reader, advance, snapshots, restore)
             relearned = state.events - before
             positions = _positions(entries, last)
             skipped = 0
@@ -82,14 +83,14 @@ def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None =
             if origin != "own":
                 state.positions = positions
             state.events = last.events + 1
-            run.take_over(state, _standing(last, standing))
+            run.taking_up.take_over(state, _standing(last, standing))
             run.pending = Pending(
                 last.events,
                 adopted=name,
                 origin=origin,
                 moved=[(*p, at) for p, at in sorted(state.positions.items())],
             )
-            run.snapshot_now()
+            run.snapshotting.now()
             run.commit_now()
             written = run.commits.standing
             assert written is not None

@@ -90,7 +90,9 @@ class Committer:
         3. The log commits predictions, dead letters, journal and positions at once (for Kafka see
            `KafkaLog.commit`, its own five steps; for files `FileLog.commit`).
         4. In doubt, the log is asked. Committed is committed; if the commit before is still the last,
-           the very same is sent again; a log that went on without us is followed by recovery.
+           the very same is sent again; a log that went on without us is followed by recovery. Another
+           process may meanwhile have made a commit of the very same number: its place in the journal
+           tells it from ours.
         5. Once a commit that names a newer snapshot has been *read back*, older ones go.
         """
         number, named = self.next_number, self._newest()
@@ -129,24 +131,21 @@ class Committer:
             except CommitInDoubt as doubt:
                 log.warning("commit %d in doubt: %s", number, doubt)
                 self.in_doubt += 1
-                told = self._ask(state, number)
-                if told is not None:
-                    standing = told
+                if self._was_made(standing, state):
                     break
         before, self.standing = self.standing, standing
         if before is None or before.snapshot != standing.snapshot:
             self._forget_older(standing)
 
-    def _ask(self, state: RunState, number: int) -> Standing | None:
-        """What became of a commit in doubt: where we stand if it happened, None if it did not."""
+    def _was_made(self, ours: Standing, state: RunState) -> bool:
+        """What became of a commit in doubt: whether it is the last one, whole as it was sent."""
         found = self.log.attach(_lose)
         told = None if found.metadata is None else read_standing(found.metadata)
-        last = -1 if told is None else told.commit
-        if last != number and told != self.standing:
+        if told not in (ours, self.standing):
             raise Superseded(found)
         self.met = found.started
         self.log.seek({**found.started, **state.positions})
-        return told if last == number else None
+        return told == ours
 
     def _newest(self) -> Snapshot:
         written = self.snapshots.written()

@@ -19,7 +19,7 @@ from streamforest.runtime.loop import Ending, Run
 from streamforest.runtime.opening import decoder_of, kafka_settings, new_run, prepared
 from streamforest.runtime.snapshots import SnapshotFolder
 from streamforest.runtime.telemetry import Silent, Telemetry
-from streamforest.stream.kafka_units import GroupMember, UnitLog
+from streamforest.stream.kafka_units import GroupMember, unit_log
 from streamforest.stream.records import Stopped
 
 log = logging.getLogger(__name__)
@@ -164,14 +164,14 @@ def opened_fleet(
                 return stopping()
 
             decode = decoder_of(pipeline)
-            unit_log = UnitLog(kafka_settings(pipeline), decode, member, number, waiting)
+            log_ = unit_log(kafka_settings(pipeline), decode, member, number, waiting)
             try:
                 folder = unit_folder(pipeline, number)
-                run = new_run(pipeline, unit_log, folder, drain, unit, {"partition": number})
+                run = new_run(pipeline, log_, folder, drain, unit, {"partition": number})
                 run.recover()
                 yield run
             finally:
-                unit_log.close()
+                log_.close()
 
         member.join()
         try:

@@ -5,9 +5,9 @@
 Kafka or a recorded file, it is the same loop: a `Log` gives records and takes back what became of them.
 Two clocks: a *commit* (`commit.py`) makes predictions, dead letters, one journal record and the
 positions true at once, and is the only decision point; a *snapshot* (`snapshots.py`) is written in the
-background now and then, and later commits name it. After a crash the newest named snapshot is loaded
-and the journal's slices after it are advanced again without publishing (`recovery.py`): the models are
-deterministic, so that is exactly the state that was.
+background now and then (`snapshotting.py`), and later commits name it. After a crash the newest named
+snapshot is loaded and the journal's slices after it are advanced again without publishing
+(`taking_up.py`, `recovery.py`): the models are deterministic, so that is exactly the state that was.
 """
 
 from __future__ import annotations
@@ -15,39 +15,32 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamforest import LEARN, PREDICT
-from streamforest.errors import (
-    ConfigError,
-    InputError,
-    RecoveryError,
-    SnapshotError,
-    StreamForestError,
-)
+from streamforest.errors import InputError, StreamForestError
 from streamforest.forests.admission import Limits, Rows
 from streamforest.observe.measures import ModelMeasures
 from streamforest.runtime.answers import Likely, answers, reason_of, top_classes
 from streamforest.runtime.clocks import Clocks, Settings
 from streamforest.runtime.commit import Committer, Lost, Pending, Superseded
 from streamforest.runtime.intake import Intake, take_in
-from streamforest.runtime.journal import Standing, add_slice, read_standing
+from streamforest.runtime.journal import add_slice
 from streamforest.runtime.models import Model, advance, plain_novelty
-from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
+from streamforest.runtime.recovery import States
 from streamforest.runtime.river import RiverModel
 from streamforest.runtime.snapshots import SnapshotFolder
-from streamforest.runtime.standby import Standby
+from streamforest.runtime.snapshotting import Snapshotting
 from streamforest.runtime.state import RunState
+from streamforest.runtime.taking_up import TakingUp
 from streamforest.runtime.telemetry import Silent, Telemetry
 from streamforest.stream.dead_letters import dead_letter, passed_on
 from streamforest.stream.failpoints import during, failpoint
 from streamforest.stream.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.stream.records import (
-    Committed,
     Log,
     Outgoing,
     Partition,
@@ -87,11 +80,13 @@ class Run:
         self._first = next(iter(models))
         self.commits = Committer(log, snapshots, settings.pack)
         self._configured = models
-        self.state = self.fresh_state()
+        self.states = States(models, limits, snapshots, settings.late, source)
+        self.state = self.states.fresh()
         self.pending = Pending()
         self.ended = False
-        self._snapshots_told = ""
         self.clocks = Clocks(settings)
+        self.snapshotting = Snapshotting(self)
+        self.taking_up = TakingUp(self)
         self.telemetry.follow(log.trouble)
 
     @property
@@ -144,11 +139,11 @@ class Run:
             read = self._step(limit)
             if self.clocks.commit_due(self.events, self.pending) or self._wished_for():
                 self._commit()
-            if self._snapshot_due():
-                self._snapshot()
+            if self.snapshotting.due():
+                self.snapshotting.begin()
             self.state.pace.seconds += time.perf_counter() - begun
             self.telemetry.turned(self)
-            self.tell_of_snapshots()
+            self.snapshotting.tell()
             if read:
                 watch(self)
         self._finish()
@@ -298,7 +293,7 @@ class Run:
             size += message.size if headers or message.key else len(value)
         self.pending.size += size
 
-    # ---- commits and snapshots
+    # ---- commits
 
     def _commit(self) -> None:
         begun = time.perf_counter()
@@ -308,7 +303,7 @@ class Run:
             self.commits.commit(self.state, self.pending)
         except Superseded as error:
             log.warning("%s: what was pending is dropped", error)
-            self._take_up(error.found)
+            self.taking_up.take_up(error.found)
             return
         except Lost as error:
             log.warning("%s: what was pending is dropped", error)
@@ -319,10 +314,14 @@ class Run:
             self.state.main = done.promoted
             self.settings.wishes.fulfilled()
             log.info("%s publishes from event %d on", done.promoted, self.events)
-        self._meet(self.commits.met)
+        self.taking_up.meet(self.commits.met)
         self.commits.met = {}
         self.clocks.committed()
         self.telemetry.committed(self, time.perf_counter() - begun, done.timestamps)
+
+    def commit_now(self) -> None:
+        """Commit what is pending, whatever it is."""
+        self._commit()
 
     def _promoted(self) -> str:
         """The model that an operator wants to publish from the next event on, if it is another."""
@@ -337,46 +336,6 @@ class Run:
         """Whether a wish waits that no event would bring about."""
         return self.events == self.pending.first and self.clocks.wish_due(self.settings.wishes)
 
-    def _snapshot_due(self) -> bool:
-        """Only right after a commit: a snapshot is of a committed state."""
-        named = self.commits.named
-        if self.events != self.pending.first or self.snapshots.busy:
-            return False
-        if named is not None and named.events == self.events:
-            return False
-        return self.clocks.snapshot_due(self.events)
-
-    def _snapshot(self) -> None:
-        """Copy the state and let it be written; the stream waits for the copy only."""
-        begun = time.perf_counter()
-        standing, state = self.commits.standing, self.state
-        since = -1 if standing is None else standing.journal
-        self.snapshots.begin(
-            state.models, state.plain(self.source), state.events, since, state.passing()
-        )
-        self.clocks.snapshotted()
-        self.telemetry.stalled(time.perf_counter() - begun)
-
-    def tell_of_snapshots(self) -> None:
-        """Say once of each snapshot what became of it."""
-        written, failure = self.snapshots.written(), self.snapshots.take_failure()
-        if failure is not None:
-            log.error("no snapshot: %s; recovery will take longer until one is written", failure)
-            self.telemetry.snapshot_failed()
-        if written is not None and written.name != self._snapshots_told:
-            self._snapshots_told = written.name
-            self.telemetry.snapshot(self, written)
-
-    def snapshot_now(self) -> None:
-        """A snapshot that is durable when this returns."""
-        self.snapshots.wait()
-        self._snapshot()
-        self.snapshots.wait()
-        written = self.snapshots.written()
-        if written is None or written.events != self.events:
-            raise SnapshotError(self.snapshots.take_failure() or "the snapshot was not written")
-        self.tell_of_snapshots()
-
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its place."""
         if self.events != self.pending.first or self.pending.added:
@@ -387,104 +346,12 @@ class Run:
         if standing is None or standing.snapshot == f"s-{self.events:012d}":
             return
         if written is None or written.events != self.events:
-            self.snapshot_now()
+            self.snapshotting.now()
         self._commit()
-
-    # ---- recovery
 
     def recover(self) -> None:
         """Own the log and stand where its last commit stands."""
-        self.telemetry.ready("recovering")
-        with closing(Standby(self)) as standby:
-            found = self.log.attach(standby.step)
-            self._take_up(found, standby)
-        self.telemetry.role("owner", len(self.state.positions))
-        self.telemetry.ready(None)
-        log.info("ready at event %d, %d partitions", self.events, len(self.state.positions))
-
-    def take_over(self, state: RunState, standing: Standing) -> None:
-        """Go on with a state that was made elsewhere; the next commit follows that one."""
-        self.state, self.commits.standing = state, standing
-
-    def commit_now(self) -> None:
-        """Commit what is pending, whatever it is."""
-        self._commit()
-
-    def fresh_state(self) -> RunState:
-        """Before the first event."""
-        return RunState.new(self._configured, self.limits, self.settings.late)
-
-    def becomes_standby(self) -> tuple[RunState, Standing] | None:
-        """Another process owns the partitions: what is pending is dropped. The state, if it is exactly
-        what the last commit, which was ours, says.
-        """
-        standing, self.commits.standing = self.commits.standing, None
-        exact = self.events == self.pending.first
-        self.pending = Pending()
-        if standing is None or not exact or self.events != standing.events:
-            return None
-        return self.state, standing
-
-    def _take_up(self, found: Committed, standby: Standby | None = None) -> None:
-        """From what the log says to a state that goes on from there.
-
-        If the last commit is our own, nothing was lost: memory is only ahead of it, and stays.
-        """
-        standing = None if found.metadata is None else read_standing(found.metadata)
-        if standing is None and self.commits.standing is not None:
-            raise RecoveryError(
-                "the log no longer knows this pipeline's commits: its offsets were deleted while "
-                "it ran. Start the pipeline again and follow what it says"
-            )
-        if standing is None:
-            self._begin(found)
-        elif standing != self.commits.standing:
-            warm = None if standby is None else standby.hand_over(standing)
-            self.state, self.commits.named = rebuild(
-                self.log, self.snapshots, standing, found, self.restore, self.advance_again, warm
-            )
-            self.commits.standing = standing
-            self.pending = Pending(self.events)
-        self._meet(found.started)
-        if self.state.late is not None:
-            self.telemetry.recovered(self.state.late)
-        self.log.seek(self.state.positions)
-
-    def _meet(self, started: Mapping[Partition, int]) -> None:
-        """Take up partitions that were added; the next commit says so."""
-        for (topic, number), at in sorted(started.items()):
-            if (topic, number) not in self.state.positions:
-                self.state.positions[topic, number] = at
-                self.pending.added.append((topic, number, at))
-
-    def _begin(self, found: Committed) -> None:
-        """The first commit of all: positions and a snapshot of nothing.
-
-        It shows that the folder can be written before any work is done.
-        """
-        refuse_lost_offsets(self.snapshots)
-        self.snapshot_now()
-        self.state.positions = dict(found.started)
-        self.pending = Pending(added=[(*p, at) for p, at in sorted(found.started.items())])
-        self._commit()
-
-    def restore(self, name: str, expected: str) -> RunState:
-        """The state that a snapshot holds, checked against this pipeline."""
-        models, plain = self.snapshots.load(name, expected)
-        path = self.snapshots.file(name)
-        try:
-            state = RunState.restored(
-                models, plain, self._configured, self.limits, self.source, self.settings.late
-            )
-        except ConfigError as error:
-            raise ConfigError(
-                f"{path}: {error}. Put them back, choose another run.folder, or start over with "
-                "--fresh"
-            ) from error
-        except SnapshotError as error:
-            raise SnapshotError(f"{path}: {error}") from error
-        state.restore_passing(self.snapshots.passing(name))
-        return state
+        self.taking_up.recover()
 
     def advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
         """Through the models without publishing: recovery, and whoever replays the journal."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
 from streamforest.errors import ConfigError, RecoveryError, SnapshotError
+from streamforest.forests.admission import Limits
 from streamforest.runtime.journal import Entry, Standing, read_entries
+from streamforest.runtime.late import LateRules
+from streamforest.runtime.models import Model
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
 from streamforest.runtime.state import RunState
 from streamforest.stream.records import Committed, Log, Reader, Stretch
@@ -24,6 +28,44 @@ Restore = Callable[[str, str], RunState]
 Advance = Callable[[RunState, list[Stretch]], None]
 
 _AT_ONCE = 5_000  # records advanced between two signs of life
+
+
+class States:
+    """Makes the states of one pipeline: before the first event, or as a snapshot has it."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        limits: Limits,
+        snapshots: SnapshotFolder,
+        late: LateRules | None,
+        source: Mapping[str, Any],
+    ) -> None:
+        self._models, self._limits = models, limits
+        self._snapshots = snapshots
+        self._late, self._source = late, source
+
+    def fresh(self) -> RunState:
+        """Before the first event."""
+        return RunState.new(self._models, self._limits, self._late)
+
+    def restored(self, name: str, expected: str) -> RunState:
+        """The state that a snapshot holds, checked against the pipeline."""
+        models, plain = self._snapshots.load(name, expected)
+        path = self._snapshots.file(name)
+        try:
+            state = RunState.restored(
+                models, plain, self._models, self._limits, self._source, self._late
+            )
+        except ConfigError as error:
+            raise ConfigError(
+                f"{path}: {error}. Put them back, choose another run.folder, or start over with "
+                "--fresh"
+            ) from error
+        except SnapshotError as error:
+            raise SnapshotError(f"{path}: {error}") from error
+        state.restore_passing(self._snapshots.passing(name))
+        return state
 
 
 def rebuild(

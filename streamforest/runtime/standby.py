@@ -162,16 +162,21 @@ class Standby:
         self._follower.step()
         if self._follower.state is not None:
             run.state = self._follower.state
-        run.tell_of_snapshots()
+        run.snapshotting.tell()
         run.telemetry.role("standby", 0, run.events, self._follower.behind)
         run.telemetry.ready(self._follower.trouble)
 
     def _begin(self) -> Follower:
         run = self._run
         follower = Follower(
-            run.log, run.snapshots, run.restore, run.advance_again, run.fresh_state, self._followed
+            run.log,
+            run.snapshots,
+            run.states.restored,
+            run.advance_again,
+            run.states.fresh,
+            self._followed,
         )
-        exact = run.becomes_standby()
+        exact = run.taking_up.becomes_standby()
         if exact is not None:
             follower.begin(*exact)
         log.info("standing by: another process owns the partitions")

@@ -70,7 +70,7 @@ def whatif(
             run = new_run(which, log, snapshots, False, Silent(), source)
             runs[way] = run, run.state
         first, _ = runs["as it was"]
-        state = first.restore(name, "")
+        state = first.states.restored(name, "")
         runs["as it was"] = first, state
         start, begun = state.events, state.measures[state.main or first.main].totals
         labelled, correct = begun.labelled, begun.correct

@@ -28,6 +28,8 @@ from streamforest.errors import BrokerError
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.kafka import KafkaLog
 from streamforest.stream.kafka_guard import JoinWatch, answered_ago, captured
+from streamforest.stream.kafka_hold import Hold, silence, subscribed
+from streamforest.stream.kafka_patience import Patience
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.kafka_settings import KafkaSettings
 from streamforest.stream.records import Stopped
@@ -142,16 +144,8 @@ class GroupMember:
 
     def join(self) -> None:
         """Subscribe; the first `look` joins."""
-        topics = self.settings.topics.inputs
-        consumer = KafkaConsumer(
-            **self.settings.consumer(), partition_assignment_strategy=[ByNumberAssignor()]
-        )
-        consumer.subscribe(topics, listener=_Listener(self))
-        for topic in topics:
-            if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
-                consumer.close(autocommit=False)
-                raise BrokerError(f"the broker at {self.settings.servers} has no topic {topic!r}")
-        self._consumer, self._watch = consumer, JoinWatch(consumer)
+        self._consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
+        self._watch = JoinWatch(self._consumer)
 
     def note(self, assigned: list[TopicPartition]) -> None:
         """Called inside a poll, when partitions are given out."""
@@ -181,10 +175,7 @@ class GroupMember:
         """Why nothing can be committed now."""
         if self._consumer is None or self.given is None:
             return "no partitions are assigned"
-        silent = self.silent_for()
-        if silent > max(3.0, self.settings.session_ms / 2000):
-            return f"the broker at {self.settings.servers} has not answered for {silent:.0f} s"
-        return None
+        return silence(self.silent_for(), self.settings)
 
     def silent_for(self) -> float:
         """Seconds since the group's coordinator last answered."""
@@ -199,59 +190,63 @@ class GroupMember:
                 consumer.close(autocommit=False, timeout_ms=5_000)
 
 
-class UnitLog(KafkaLog):
-    """The log of one partition, for as long as it is ours."""
+class UnitHold(Hold):
+    """One partition, for as long as it is ours."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        decode: RecordDecoder,
-        member: GroupMember,
-        number: int,
-        stopping: Callable[[], bool],
-    ) -> None:
-        super().__init__(replace(settings, lane=number, instance=None), decode, stopping)
+    def __init__(self, settings: KafkaSettings, member: GroupMember, number: int) -> None:
+        super().__init__(settings)
         self._member = member
         self._number = number
         self._under: Given | None = None
 
-    def _is_ours(self) -> bool:
-        return self._attached and self._member.given is self._under
+    def is_ours(self) -> bool:
+        """Whether the group has settled, and the partition is ours."""
+        return super().is_ours() and self._member.given is self._under
 
-    def _refused(self) -> None:
+    def refused(self) -> None:
         """Another has taken over: wait for a new assignment, or it would be fenced in turn."""
-        self._attached = False
+        self.detach()
         if self._member.given is self._under:
             self._member.given = None
             self._member.rejoins = True
 
-    def _join(self) -> None:
-        if self._consumer is not None:
+    def join(self) -> None:
+        """Make the consumer, if there is none; it is no member of the group."""
+        if self.consumer is not None:
             return
         consumer = KafkaConsumer(**{**self.settings.consumer(), "group_instance_id": None})
         use_quick_records(consumer)
-        self._assigned = [TopicPartition(t, self._number) for t in self.settings.topics.inputs]
-        consumer.assign(self._assigned)
-        consumer.pause(*self._assigned)
-        self._consumer = consumer
+        self.assigned = [TopicPartition(t, self._number) for t in self.settings.topics.inputs]
+        consumer.assign(self.assigned)
+        consumer.pause(*self.assigned)
+        self.consumer = consumer
 
-    def _await_partitions(self, meanwhile: Callable[[], None]) -> None:
+    def settle(self, patience: Patience, meanwhile: Callable[[], None]) -> None:
         """Wait until the group has settled; Stopped if the partition is another process's now."""
-        self._attached = False
+        self.detach()
         while (given := self._member.given) is None:
-            self._heed_stop()
+            patience.heed_stop()
             time.sleep(_PAUSE)
         if self._number not in given.numbers:
             raise Stopped(f"partition {self._number} is another process's now")
         self._under, self.membership = given, given.membership
 
-    def _silent_for(self) -> float:
+    def silent_for(self) -> float:
+        """Seconds since the group's coordinator last answered the member."""
         return self._member.silent_for()
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now."""
-        return self._failing or self._member.trouble()
+        return self._member.trouble()
 
-    def standing(self) -> str | None:
-        """What the last commit of this partition says."""
-        return self.read_back()
+
+def unit_log(
+    settings: KafkaSettings,
+    decode: RecordDecoder,
+    member: GroupMember,
+    number: int,
+    stopping: Callable[[], bool],
+) -> KafkaLog:
+    """The log of one partition, for as long as it is ours."""
+    settings = replace(settings, lane=number, instance=None)
+    return KafkaLog(settings, decode, stopping, UnitHold(settings, member, number))

@@ -92,7 +92,9 @@ def read_output(servers: str, name: str, repeats: bool = False, lane: int | None
             told = json.loads(record.value)
             for one in told if isinstance(told, list) else [told]:
                 place = one["partition"], one["offset"]
-                assert repeats or place not in predictions, f"two predictions for {place}"
+                assert repeats or place not in predictions, (
+                    f"two predictions: {predictions[place]} and {one} at {record.offset}"
+                )
                 predictions[place] = one
     dead: dict[tuple[int, int], dict[str, bytes]] = {}
     for records in read_all(servers, f"{name}.dlq").values():

@@ -302,14 +302,14 @@ def test_a_consumer_that_gets_no_answer_is_replaced(
     settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
     with closing(KafkaLog(settings, by_value(decoder()))) as log:
         log.attach()
-        first = log._consumer
+        first = log.hold.consumer
 
         async def lost(*args: Any, **kwargs: Any) -> None:
             raise KafkaTimeoutError
 
         first._coordinator.fetch_committed_offsets_async = lost
         assert log.attach().started == {(topics.events, 0): 0}
-        assert log._consumer is not first
+        assert log.hold.consumer is not first
 
 
 def test_a_call_without_an_answer_has_an_end() -> None:

@@ -178,8 +178,8 @@ def test_partitions_may_grow_while_a_commit_is_in_doubt(case: Case) -> None:
             client.create_partitions({case.events: 3})
             client.close()
             send(case.servers, case.events, events(60, seed=9), 3)
-            log.note_loss()  # as after being fenced
-            log._consumer._coordinator.request_rejoin()
+            log.hold.note_loss()  # as after being fenced
+            log.hold.consumer._coordinator.request_rejoin()
             raise CommitInDoubt("nobody knows")
 
         log.commit = doubtful

@@ -259,13 +259,14 @@ def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
         case.broker.at("sasl_tls"), Topics.of(case.name), case.name, security=security
     )
     waiting = KafkaLog(settings, by_value(decoder()))
-    monkeypatch.setattr("streamforest.stream.kafka.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("streamforest.stream.kafka_patience.time.sleep", lambda seconds: None)
     told: list[str] = []
     monkeypatch.setattr(
-        "streamforest.stream.kafka.log.warning", lambda text, *args: told.append(text % args)
+        "streamforest.stream.kafka_patience.log.warning",
+        lambda text, *args: told.append(text % args),
     )
     for _ in range(6):
-        waiting._wait_out("poll", KafkaConnectionError("socket disconnected"))
+        waiting.patience.wait_out("poll", KafkaConnectionError("socket disconnected"))
     assert sum("poll failed" in line for line in told) == 6
     assert sum("refuses the login of user 'alice'" in line for line in told) == 1
 

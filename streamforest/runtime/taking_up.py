@@ -1,0 +1,107 @@
+"""Taking up a run where its last commit stands: at a start, after a rebalance, after a doubt.
+
+The log says what was committed last, whoever did it. If that is our own last commit, memory is only ahead
+of it and stays; otherwise the state is rebuilt (`recovery.py`), from what a standby has followed
+(`standby.py`) or from a snapshot and the journal after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from streamforest.errors import RecoveryError
+from streamforest.runtime.commit import Pending
+from streamforest.runtime.journal import Standing, read_standing
+from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
+from streamforest.runtime.standby import Standby
+from streamforest.runtime.state import RunState
+from streamforest.stream.records import Committed, Partition
+
+if TYPE_CHECKING:
+    from streamforest.runtime.loop import Run
+
+log = logging.getLogger(__name__)
+
+
+class TakingUp:
+    """Puts a run where the log says that it stands."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def recover(self) -> None:
+        """Own the log and stand where its last commit stands; follow it while another owns it."""
+        run = self._run
+        run.telemetry.ready("recovering")
+        with closing(Standby(run)) as standby:
+            found = run.log.attach(standby.step)
+            self.take_up(found, standby)
+        run.telemetry.role("owner", len(run.state.positions))
+        run.telemetry.ready(None)
+        log.info("ready at event %d, %d partitions", run.events, len(run.state.positions))
+
+    def take_up(self, found: Committed, standby: Standby | None = None) -> None:
+        """From what the log says to a state that goes on from there.
+
+        If the last commit is our own, nothing was lost: memory is only ahead of it, and stays.
+        """
+        run = self._run
+        standing = None if found.metadata is None else read_standing(found.metadata)
+        if standing is None and run.commits.standing is not None:
+            raise RecoveryError(
+                "the log no longer knows this pipeline's commits: its offsets were deleted while "
+                "it ran. Start the pipeline again and follow what it says"
+            )
+        if standing is None:
+            self._begin(found)
+        elif standing != run.commits.standing:
+            warm = None if standby is None else standby.hand_over(standing)
+            restore, advance = run.states.restored, run.advance_again
+            run.state, run.commits.named = rebuild(
+                run.log, run.snapshots, standing, found, restore, advance, warm
+            )
+            run.commits.standing = standing
+            run.pending = Pending(run.events)
+        self.meet(found.started)
+        if run.state.late is not None:
+            run.telemetry.recovered(run.state.late)
+        run.log.seek(run.state.positions)
+
+    def meet(self, started: Mapping[Partition, int]) -> None:
+        """Take up partitions that were added; the next commit says so."""
+        run = self._run
+        for (topic, number), at in sorted(started.items()):
+            if (topic, number) not in run.state.positions:
+                run.state.positions[topic, number] = at
+                run.pending.added.append((topic, number, at))
+
+    def _begin(self, found: Committed) -> None:
+        """The first commit of all: positions and a snapshot of nothing.
+
+        It shows that the folder can be written before any work is done.
+        """
+        run = self._run
+        refuse_lost_offsets(run.snapshots)
+        run.snapshotting.now()
+        run.state.positions = dict(found.started)
+        run.pending = Pending(added=[(*p, at) for p, at in sorted(found.started.items())])
+        run.commit_now()
+
+    def take_over(self, state: RunState, standing: Standing) -> None:
+        """Go on with a state that was made elsewhere; the next commit follows that one."""
+        self._run.state, self._run.commits.standing = state, standing
+
+    def becomes_standby(self) -> tuple[RunState, Standing] | None:
+        """Another process owns the partitions: what is pending is dropped. The state, if it is exactly
+        what the last commit, which was ours, says.
+        """
+        run = self._run
+        standing, run.commits.standing = run.commits.standing, None
+        exact = run.events == run.pending.first
+        run.pending = Pending()
+        if standing is None or not exact or run.events != standing.events:
+            return None
+        return run.state, standing

@@ -1,0 +1,91 @@
+"""What a log does while its broker is away: wait a little longer each time, say why, heed a stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from kafka.errors import AuthorizationError, KafkaError, UnknownTopicOrPartitionError
+
+from streamforest.errors import BrokerError
+from streamforest.stream.diagnosis import diagnose
+from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_permissions import explain
+from streamforest.stream.kafka_settings import KafkaSettings
+from streamforest.stream.records import Stopped
+
+log = logging.getLogger(__name__)
+
+_STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
+_ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot be reached
+_BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Patience:
+    """Counts failures in a row. `stopping` is asked whenever it has to wait."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        stopping: Callable[[], bool],
+        idle: Callable[[], bool],
+    ) -> None:
+        """`idle` says that nothing is pending which a stop should wait for."""
+        self.settings = settings
+        self.stopping = stopping
+        self.failures = 0
+        self.failing: str | None = None
+        """What went wrong last, if nothing has gone right since."""
+        self._idle = idle
+        self._failed_at = 0.0
+        self._stop_seen = 0.0
+
+    def recovered(self) -> None:
+        """Something went right."""
+        self.failures, self.failing = 0, None
+
+    def heard(self, silent: float) -> None:
+        """The broker last answered so many seconds ago: all is well if that was after a failure."""
+        if silent < time.monotonic() - self._failed_at:
+            self.recovered()
+
+    def heed_stop(self) -> None:
+        """Give up waiting when asked to stop: at once if nothing is pending, else after a while."""
+        if not self.stopping():
+            return
+        now = time.monotonic()
+        self._stop_seen = self._stop_seen or now
+        if self._idle() or now - self._stop_seen > _STOP_GRACE:
+            raise Stopped("asked to stop while waiting for the broker or for partitions")
+
+    def wait_out(self, what: str, error: KafkaError) -> None:
+        """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
+        if isinstance(error, UnknownTopicOrPartitionError):
+            raise BrokerError(f"{what}: a topic is missing: {error}") from error
+        if isinstance(error, AuthorizationError):
+            raise not_allowed(self.settings, error) from error
+        self.heed_stop()
+        self._tell_trouble()
+        self.failing = f"{what}: {type(error).__name__}: {error}"
+        self._failed_at = time.monotonic()
+        pause = _BACK_OFF[min(self.failures, len(_BACK_OFF) - 1)]
+        self.failures += 1
+        log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)
+        time.sleep(pause)
+
+    def _tell_trouble(self) -> None:
+        """Now and then, say why the broker cannot be reached: a password may have been changed."""
+        if self.failures % _ASK_AFTER == _ASK_AFTER - 1:
+            trouble = diagnose(self.settings.connection)
+            if trouble is not None:
+                log.warning("%s", trouble.text)
+
+
+def not_allowed(settings: KafkaSettings, error: AuthorizationError) -> BrokerError:
+    """A permission that was taken away while the pipeline runs, by name."""
+    client = admin(settings.connection)
+    try:
+        return explain(client, settings.connection, settings.needs, error)
+    finally:
+        client.close()
