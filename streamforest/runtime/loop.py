@@ -303,7 +303,7 @@ class Run:
             self.commits.commit(self.state, self.pending)
         except Superseded as error:
             log.warning("%s: what was pending is dropped", error)
-            self.taking_up.take_up(error.found)
+            self.taking_up.recover(error.found)
             return
         except Lost as error:
             log.warning("%s: what was pending is dropped", error)

@@ -18,12 +18,14 @@ from streamforest.runtime.journal import Standing, read_standing
 from streamforest.runtime.recovery import rebuild, refuse_lost_offsets
 from streamforest.runtime.standby import Standby
 from streamforest.runtime.state import RunState
-from streamforest.stream.records import Committed, Partition
+from streamforest.stream.records import Committed, LogAway, Partition
 
 if TYPE_CHECKING:
     from streamforest.runtime.loop import Run
 
 log = logging.getLogger(__name__)
+
+_TRIES = 10  # recoveries begun in a row, each with a broker that answered and then went away
 
 
 class TakingUp:
@@ -32,21 +34,33 @@ class TakingUp:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def recover(self) -> None:
-        """Own the log and stand where its last commit stands; follow it while another owns it."""
+    def recover(self, found: Committed | None = None) -> None:
+        """Own the log and stand where its last commit stands; follow it while another owns it.
+
+        `found` is what the log says, if it has just been asked.
+        """
         run = self._run
         run.telemetry.ready("recovering")
         with closing(Standby(run)) as standby:
-            found = run.log.attach(standby.step)
-            self.take_up(found, standby)
+            for left in reversed(range(_TRIES)):
+                found = found or run.log.attach(standby.step)
+                try:
+                    self._take_up(found, standby)
+                    break
+                except LogAway as error:
+                    if not left:
+                        raise
+                    log.warning("%s; recovering anew", error)
+                    found = None
         run.telemetry.role("owner", len(run.state.positions))
         run.telemetry.ready(None)
         log.info("ready at event %d, %d partitions", run.events, len(run.state.positions))
 
-    def take_up(self, found: Committed, standby: Standby | None = None) -> None:
+    def _take_up(self, found: Committed, standby: Standby) -> None:
         """From what the log says to a state that goes on from there.
 
-        If the last commit is our own, nothing was lost: memory is only ahead of it, and stays.
+        If the last commit is our own, nothing was lost: memory is only ahead of it, and stays. A state
+        that is being rebuilt counts for nothing until it is done, so that this can be begun anew.
         """
         run = self._run
         standing = None if found.metadata is None else read_standing(found.metadata)
@@ -58,7 +72,8 @@ class TakingUp:
         if standing is None:
             self._begin(found)
         elif standing != run.commits.standing:
-            warm = None if standby is None else standby.hand_over(standing)
+            run.commits.standing = None
+            warm = standby.hand_over(standing)
             restore, advance = run.states.restored, run.advance_again
             run.state, run.commits.named = rebuild(
                 run.log, run.snapshots, standing, found, restore, advance, warm

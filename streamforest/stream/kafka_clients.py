@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaAdminClient
@@ -39,3 +40,18 @@ def connect(maker: Callable[..., Any], where: str | Connection, **settings: Any)
 def admin(where: str | Connection) -> Any:
     """A client for looking after topics."""
     return connect(KafkaAdminClient, where, request_timeout_ms=10_000)
+
+
+@contextmanager
+def asking(where: str | Connection) -> Iterator[Any]:
+    """A client for looking after topics; BrokerError if the broker goes away while it is asked."""
+    client = admin(where)
+    try:
+        yield client
+    except KafkaError as error:
+        raise BrokerError(
+            f"the broker at {Connection.to(where).servers} cannot be asked for its topics "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    finally:
+        client.close()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -18,23 +19,44 @@ from streamforest.errors import BrokerError, RecoveryError
 from streamforest.stream.kafka_clients import connect
 from streamforest.stream.kafka_guard import committed_now, unpark
 from streamforest.stream.kafka_records import use_quick_records
-from streamforest.stream.records import Partition
+from streamforest.stream.records import LogAway, Partition
 from streamforest.stream.security import Connection
 
 _PATIENCE = 60.0
 _BUFFERED = 20_000  # records held of one partition while another is waited for
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """The client's errors as ours: what nobody may read, and what cannot be read just now."""
+    try:
+        yield
+    except TopicAuthorizationFailedError as error:
+        raise BrokerError(f"not allowed to read again what was read before: {error}") from error
+    except KafkaError as error:
+        raise LogAway(
+            f"what was read before cannot be read again now ({type(error).__name__}: {error})"
+        ) from error
+
+
 def _consumer(client: Mapping[str, Any]) -> Any:
-    consumer = KafkaConsumer(
-        **client,
-        group_id=None,
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-    )
+    with _reading():
+        consumer = KafkaConsumer(
+            **client,
+            group_id=None,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+        )
     use_quick_records(consumer)
     return consumer
+
+
+def _ends(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where partitions end; LogAway if the broker does not say."""
+    with _reading():
+        found: dict[TopicPartition, int] = consumer.end_offsets(partitions)
+    return found
 
 
 class JournalTail:
@@ -44,7 +66,12 @@ class JournalTail:
         self._tp = tp = TopicPartition(topic, lane)
         self._consumer = _consumer(client)
         self._consumer.assign([tp])
-        first = self._consumer.beginning_offsets([tp])[tp]
+        try:
+            with _reading():
+                first = self._consumer.beginning_offsets([tp])[tp]
+        except BrokerError:
+            self.close()
+            raise
         if first > since + 1 and since >= 0:
             self.close()
             raise RecoveryError(
@@ -58,9 +85,13 @@ class JournalTail:
         batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
         return [(record.offset, record.value) for record in batch]
 
+    def end(self) -> int:
+        """Where the journal ends now."""
+        return _ends(self._consumer, [self._tp])[self._tp]
+
     def rest(self) -> list[tuple[int, bytes]]:
         """All there is by now."""
-        end = self._consumer.end_offsets([self._tp])[self._tp]
+        end = self.end()
         found: list[tuple[int, bytes]] = []
         while self._consumer.position(self._tp) < end:
             found += self.poll(500)
@@ -91,6 +122,7 @@ def read_journal(
             if batch:
                 deadline = time.monotonic() + _PATIENCE
             elif time.monotonic() > deadline:
+                tail.end()  # a broker that is away is another matter
                 raise RecoveryError(
                     f"the journal {topic!r} has no record at {until}, which a "
                     "commit names; it was cut or made anew"
@@ -102,13 +134,13 @@ def read_journal(
 def _poll(consumer: Any, timeout_ms: int = 500) -> Any:
     unpark(consumer)
     try:
-        return consumer.poll(timeout_ms=timeout_ms, max_records=2_000)
-    except OffsetOutOfRangeError:
-        raise
-    except TopicAuthorizationFailedError as error:
-        raise BrokerError(f"not allowed to read again what was read before: {error}") from error
-    except KafkaError as error:
-        if not getattr(error, "retriable", False):
+        with _reading():
+            return consumer.poll(timeout_ms=timeout_ms, max_records=2_000)
+    except LogAway as error:
+        cause = error.__cause__
+        if isinstance(cause, OffsetOutOfRangeError):
+            raise cause from None
+        if not getattr(cause, "retriable", False):
             raise
         time.sleep(0.2)
         return {}
@@ -137,6 +169,7 @@ class KafkaReader:
             if self._fill(tp):
                 deadline = time.monotonic() + _PATIENCE
             elif time.monotonic() > deadline:
+                _ends(self._consumer, [tp])  # a broker that is away is another matter
                 raise RecoveryError(_gone(partition, first))
         while held[0].offset < first:
             held.popleft()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_clients import asking
 from streamforest.stream.kafka_permissions import Need, lacking, needs_of_run, refusal
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.security import Connection, Security
@@ -98,10 +98,7 @@ def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
 
 def check_permissions(settings: KafkaSettings) -> None:
     """BrokerError with all that a pipeline lacks, before it begins to read."""
-    client = admin(settings.connection)
-    try:
+    with asking(settings.connection) as client:
         missing = lacking(client, settings.needs)
-    finally:
-        client.close()
     if missing:
         raise refusal(settings.connection, missing)

@@ -17,7 +17,7 @@ from kafka.errors import (
 )
 
 from streamforest.errors import BrokerError
-from streamforest.stream.kafka_clients import admin, connect
+from streamforest.stream.kafka_clients import asking, connect
 from streamforest.stream.security import Connection
 from streamforest.text import shown
 
@@ -25,7 +25,6 @@ DEFAULT_PARTITIONS = 4
 __all__ = [
     "DEFAULT_PARTITIONS",
     "Topics",
-    "admin",
     "create_topic",
     "ensure_topics",
     "records_there",
@@ -112,12 +111,9 @@ def create_topic(
 
 def records_there(where: str | Connection, name: str) -> int:
     """How far a topic's partitions reach, added up; 0 where there is no such topic."""
-    client = admin(where)
-    try:
+    with asking(where) as client:
         if name not in client.list_topics():
             return 0
-    finally:
-        client.close()
     consumer = connect(KafkaConsumer, where, group_id=None)
     try:
         partitions = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name) or ()]
@@ -137,8 +133,7 @@ def ensure_topics(
 
     Where `each` partition has a forest of its own, labels and the journal need as many as the events.
     """
-    client = admin(where)
-    try:
+    with asking(where) as client:
         wanted = [*topics.inputs, topics.predictions, topics.dead_letters, topics.journal]
         found = client.describe_topics(wanted)
         missing = [topic["name"] for topic in found if topic["error_code"] == _UNKNOWN]
@@ -154,8 +149,6 @@ def ensure_topics(
             create_topic(client, name, count, _FOR_EVER if name == topics.journal else None)
         if each:
             _compare_partitions(client, topics)
-    finally:
-        client.close()
 
 
 def _compare_partitions(client: Any, topics: Topics) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from streamforest.errors import StreamForestError
+from streamforest.errors import BrokerError, StreamForestError
 from streamforest.stream.events import Event
 
 Partition = tuple[str, int]
@@ -83,6 +83,10 @@ class Committed:
 
 class CommitInDoubt(StreamForestError):
     """A commit whose outcome is not known: `attach` tells the truth."""
+
+
+class LogAway(BrokerError):
+    """What was read before cannot be read again just now: `attach`, and begin recovery anew."""
 
 
 class Reassigned(StreamForestError):

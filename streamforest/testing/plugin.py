@@ -19,7 +19,8 @@ import pytest
 
 from streamforest.stream import jars
 from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import admin, create_topic
+from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_topics import create_topic
 from streamforest.testing.secure import SecureBroker
 
 TopicMaker = Callable[..., str]

@@ -22,7 +22,8 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource
 
 from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, admin, ensure_topics
+from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_topics import Topics, ensure_topics
 from streamforest.testing import Consumer
 from streamforest.testing.plugin import free_port
 

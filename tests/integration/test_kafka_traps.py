@@ -27,6 +27,7 @@ from streamforest.stream.broker import Broker
 from streamforest.stream.decoders import by_value
 from streamforest.stream.events import decoder
 from streamforest.stream.kafka import KafkaLog, KafkaSettings
+from streamforest.stream.kafka_clients import admin
 from streamforest.stream.kafka_guard import (
     JoinWatch,
     TransactionalProducer,
@@ -36,7 +37,7 @@ from streamforest.stream.kafka_guard import (
     unpark,
     within,
 )
-from streamforest.stream.kafka_topics import Topics, admin, create_topic
+from streamforest.stream.kafka_topics import Topics, create_topic
 from streamforest.stream.records import CommitInDoubt, Outgoing
 from streamforest.testing.plugin import TopicMaker
 

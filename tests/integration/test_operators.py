@@ -22,7 +22,8 @@ from streamforest.forests import snapshot
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.opening import opened
 from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, admin, ensure_topics
+from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_topics import Topics, ensure_topics
 from streamforest.testing.forked import ForkedConsumer
 
 PIPELINE = """

@@ -25,7 +25,7 @@ from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import admin
+from streamforest.stream.kafka_clients import admin
 from streamforest.stream.recorded import RecordedSource
 from streamforest.stream.records import CommitInDoubt
 from streamforest.stream.replay import ReplayOptions, replay

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +20,8 @@ from streamforest.runtime import loop
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened as open_run
+from streamforest.stream.files import FileLog
+from streamforest.stream.records import LogAway, Partition, Reader
 
 
 def opened(
@@ -66,6 +70,39 @@ def test_batch_size_and_threads_change_no_byte(small: Path, tmp_path: Path, flag
 
 def test_snapshot_interval_changes_no_byte(small: Path, tmp_path: Path) -> None:
     assert whole(small, tmp_path / "a") == whole(small, tmp_path / "b", "run.snapshot_every=90")
+
+
+def test_recovery_that_was_interrupted_begins_anew(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker goes away in the middle of it; here the file plays its part."""
+    folder, flag = tmp_path / "run", "run.commit_events=40"
+
+    def end(run: Run) -> None:
+        if run.events == 360:
+            raise InterruptedError
+
+    with opened(small, folder, flag) as run, pytest.raises(InterruptedError):
+        run.consume(watch=end)
+    usual = FileLog.reader
+    taken = []
+
+    def reader(log: FileLog, positions: Mapping[Partition, int]) -> Reader:
+        found = usual(log, positions)
+        take = found.take
+
+        def some(partition: Partition, first: int, end: int) -> list[Any]:
+            taken.append(first)
+            if len(taken) == 3:
+                raise LogAway("gone")
+            return take(partition, first, end)
+
+        found.take = some  # type: ignore[method-assign]
+        return found
+
+    monkeypatch.setattr(FileLog, "reader", reader)
+    assert whole(small, folder, flag) == whole(small, tmp_path / "undisturbed", flag)
+    assert taken == [200, 240, 280, 200, 240, 280, 320]
 
 
 def test_stopping_and_going_on_changes_no_byte(small: Path, tmp_path: Path) -> None:
