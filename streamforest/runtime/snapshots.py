@@ -91,6 +91,13 @@ class SnapshotFolder:
         """The newest one written by this process, once it is durable."""
         return self._written
 
+    def disown(self) -> None:
+        """Let no commit name what this process has written so far: the log went on without it, and it may
+        have taken a state for committed that never was (trap C of `kafka_guard`).
+        """
+        self.wait()
+        self._written = None
+
     def take_failure(self) -> str | None:
         """Why the last one could not be written; said once."""
         failure, self._failure = self._failure, None

@@ -72,7 +72,9 @@ class TakingUp:
         if standing is None:
             self._begin(found)
         elif standing != run.commits.standing:
-            run.commits.standing = None
+            if run.commits.standing is not None:
+                run.snapshots.disown()
+                run.commits.standing = None
             warm = standby.hand_over(standing)
             restore, advance = run.states.restored, run.advance_again
             run.state, run.commits.named = rebuild(
@@ -114,6 +116,7 @@ class TakingUp:
         what the last commit, which was ours, says.
         """
         run = self._run
+        run.snapshots.disown()
         standing, run.commits.standing = run.commits.standing, None
         exact = run.events == run.pending.first
         run.pending = Pending()

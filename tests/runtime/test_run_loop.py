@@ -105,6 +105,14 @@ def test_recovery_that_was_interrupted_begins_anew(
     assert taken == [200, 240, 280, 200, 240, 280, 320]
 
 
+def test_a_snapshot_of_who_is_no_longer_the_owner_is_not_named(small: Path, tmp_path: Path) -> None:
+    with opened(small, tmp_path / "run") as run:
+        run.consume(max_events=200)
+        assert run.snapshots.written() is not None
+        assert run.taking_up.becomes_standby() is not None
+        assert run.snapshots.written() is None
+
+
 def test_stopping_and_going_on_changes_no_byte(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "stopped"
     positions = []
