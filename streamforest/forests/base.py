@@ -310,6 +310,10 @@ class Forest(Engine, base.MiniBatchClassifier):
         self._one_votes.fill(0)
         self._call_one(self._one_views[row], _OP_PREDICT, False)
         self._routed = self._one_rows[row]
+        return self._mix_one()
+
+    def _mix_one(self) -> NDArray[Any]:
+        """The scores of the row that `_call_one` was just asked about."""
         scores: NDArray[Any] = self._mix(self._one_votes)[0]
         return scores
 

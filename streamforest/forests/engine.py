@@ -134,6 +134,10 @@ class Engine(abc.ABC):
     ) -> None:
         """Stage rows for the shared stores; they take effect in `_end_epoch`."""
 
+    def _observe_one(self, X: NDArray[np.float64]) -> None:
+        """The same for the row that `learn_one` is about to learn."""
+        self._observe(X, self._one_y, _ONE_TRUE)
+
     def _end_epoch(self) -> None:
         """What changes between epochs: shared stores, what trees know of each other."""
 
@@ -167,7 +171,7 @@ class Engine(abc.ABC):
         self._refuse_if_broken()
         try:
             if self._cuts_epochs:
-                self._observe(X, self._one_y, _ONE_TRUE)
+                self._observe_one(X)
             while not self._call_one(X, _OP_LEARN, reuse):
                 self._enlarge(self._want)
             self._n_learned += 1

@@ -69,7 +69,7 @@ class PlainOpinions:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._want = np.zeros(3, np.int64)
+        self.want = np.zeros(3, np.int64)
         self.arrays = _allocate(_SMALL, 4, _SMALL * FEW)
         self.arrays.size[SILENT] = self.max_bytes == 0
 
@@ -83,46 +83,12 @@ class PlainOpinions:
         """What the arrays take as allocated."""
         return sum(array.nbytes for array in self.arrays)
 
-    def advance(
-        self,
-        spread: NDArray[np.float64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        categorical: NDArray[np.uint8],
-        reuse: bool,
-        votes: NDArray[np.int64],
-        opinion: int,
-    ) -> None:
-        """Move through rows: predict into `votes`, then learn."""
-        done = 0
-        while True:
-            done = plain_learn.advance(
-                *self.arrays,
-                self.max_bytes,
-                spread,
-                X,
-                y,
-                op,
-                known,
-                categorical,
-                done,
-                reuse,
-                votes,
-                opinion,
-                self._want,
-            )
-            if done == 2 * len(X):
-                break
-            self._enlarge()
-
-    def _enlarge(self) -> None:
+    def enlarge(self) -> None:
         """Room for what the kernel wants, twice as much where the bound allows it; tables packed."""
         _, features, classes = self.arrays.plane.shape
         live = int(self.arrays.size[LIVE])
-        rows = live + int(self._want[WANT_ROWS] - self.arrays.size[TOP])
-        exact = int(self._want[WANT_FEATURES]), int(self._want[WANT_CLASSES]), rows
+        rows = live + int(self.want[WANT_ROWS] - self.arrays.size[TOP])
+        exact = int(self.want[WANT_FEATURES]), int(self.want[WANT_CLASSES]), rows
         ample = (
             features if exact[0] <= features else max(2 * features, exact[0]),
             classes if exact[1] <= classes else max(2 * classes, exact[1]),

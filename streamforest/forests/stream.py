@@ -8,26 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.errors import FeatureError, ParameterError
-from streamforest.forests import stream_arrays, stream_inspect, stream_state
-from streamforest.forests.base import Forest
-from streamforest.forests.engine import EPOCH
+from streamforest.errors import ParameterError
+from streamforest.forests import stream_inspect, stream_state
 from streamforest.forests.parameters import check_int, check_number
-from streamforest.forests.plain import PlainOpinions
-from streamforest.kernels import mixing, ring_advance, ring_store
-from streamforest.kernels.compiling import Announced
-from streamforest.kernels.entropy import STEPS, XLOGX
-from streamforest.kernels.mixing import MIXTURES, OPINIONS
-from streamforest.kernels.ring import PARAMS, Grove
-from streamforest.kernels.ring_opinions import NEAR
-from streamforest.kernels.tree import LEARN
+from streamforest.forests.stream_moves import LARGEST, StreamMoves
+from streamforest.kernels.ring import PARAMS
 
-_GAIN_EVERY = 512  # events between two looks at which features the trees use
-_LARGEST = float(np.finfo(np.float32).max)
 _SAME_NAME = tuple(name for name in PARAMS.names or () if name not in ("ring_rows", "slots"))
 
 
-class StreamForestClassifier(Forest):
+class StreamForestClassifier(StreamMoves):
     """Stream forest: the two streams of the consistent forest, over a ring of recent rows.
 
     The consistent forest [^1] splits a leaf by candidates whose statistics it has to collect first,
@@ -167,10 +157,7 @@ class StreamForestClassifier(Forest):
     In International Conference on Machine Learning (pp. 1256-1264).
     """
 
-    _kernel = Announced(ring_advance.advance, "stream forest")
-    _cuts_epochs: ClassVar[bool] = True
     _revision: ClassVar[int] = 2  # 1 had no plain opinions, and distances without relevance
-    _grove: Grove
 
     def __init__(
         self,
@@ -228,9 +215,9 @@ class StreamForestClassifier(Forest):
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
-        self._features.largest = _LARGEST
+        self._features.largest = LARGEST
 
-    # ---- arrays
+    # ---- parameters
 
     def _pack_params(self) -> NDArray[np.void]:
         check_number("p_structure", self.p_structure, 0, 1, inside=True)
@@ -256,217 +243,7 @@ class StreamForestClassifier(Forest):
         params = np.zeros(1, PARAMS)
         for name in _SAME_NAME:
             params[name] = getattr(self, name)
-        self._set_ring(params, 0)
         return params
-
-    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
-        rows = stream_arrays.readable_rows(
-            self._parameters["ring_rows"],
-            self._parameters["max_ring_bytes"],
-            features,
-            self.n_trees,
-        )
-        params["ring_rows"] = rows
-        params["slots"] = rows + EPOCH
-
-    def _plant(self, seeds: NDArray[np.uint64]) -> None:
-        self._params = self._pack_params()
-        self._grove = stream_arrays.plant(seeds)
-        # what all trees share; changed at the end of an epoch only
-        self._metric = stream_arrays.new_metric(self._grove.rows.shape[1])
-        self._vote_power = 0.0
-        self._spread = np.zeros((3, self._grove.rows.shape[1]))  # mean, variance, 1/deviation
-        # what that is made of
-        self._stats = np.zeros((5, self._grove.rows.shape[1]))
-        self._gain = np.zeros(self._grove.rows.shape[1])
-        # what belongs to no tree
-        self._plain = PlainOpinions(self.max_plain_bytes)
-        self._loss = np.zeros(len(MIXTURES))
-        self._columns = 0  # of the ring
-        self._n_known = 0  # features known as of the last row
-
-    def _scratch(self) -> None:
-        super()._scratch()
-        self._routes = np.zeros((self.n_trees, 3), np.int64)
-
-    def _call(
-        self,
-        first: int,
-        last: int,
-        want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
-        votes: NDArray[np.int64],
-    ) -> bool:
-        self._n_known = int(known[-1]) if len(known) else 0
-        if X.shape[1] > self._columns:
-            self._widen(X.shape[1])
-        return self._kernel.run(  # type: ignore[no-any-return]
-            *self._grove,
-            self._params,
-            self._metric,
-            self._vote_power,
-            STEPS,
-            XLOGX,
-            first,
-            last,
-            self._progress,
-            want,
-            X,
-            y,
-            op,
-            known,
-            self._features.categorical,
-            self._routes,
-            reuse,
-            votes,
-        )
-
-    def _enlarge(self, want: NDArray[np.int64]) -> None:
-        self._grove = stream_arrays.enlarge(self._grove, want)
-
-    def _widen(self, columns: int) -> None:
-        """Room for the columns of a batch, in the ring and in what is made of it."""
-        self._grove = stream_arrays.enlarge_ring(
-            self._grove, 0, int(self._params["slots"][0]), columns, self._columns
-        )
-        self._columns = columns
-        width = self._grove.rows.shape[1]
-        if width > self._metric.shape[2]:
-            metric = stream_arrays.new_metric(width)
-            metric[:, :, : self._metric.shape[2]] = self._metric
-            self._metric = metric
-            self._stats = stream_arrays.wider(self._stats, (5, width))
-            self._spread = stream_arrays.wider(self._spread, (3, width))
-            self._gain = stream_arrays.wider(self._gain, (width,))
-
-    # ---- input: the ring is float32
-
-    largest = _LARGEST
-
-    def _encode(
-        self, X: Any, learns: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        rows, known = super()._encode(X, learns)
-        if not ring_store.fits_float32(rows, _LARGEST):
-            with np.errstate(invalid="ignore"):
-                r, c = np.argwhere(np.abs(rows) > _LARGEST)[0].tolist()
-            raise FeatureError(f"row {r}: {_too_large(self._features.names[c], rows[r, c])}")
-        return rows, known
-
-    def _one_row(self, x: Any, learn: bool) -> int:
-        which = super()._one_row(x, learn)
-        row = self._one_views[which]
-        if not ring_store.fits_float32(row, _LARGEST):
-            c = int(np.nanargmax(np.abs(row[0])))
-            raise FeatureError(_too_large(self._features.names[c], row[0, c]))
-        return which
-
-    # ---- epochs
-
-    def _observe(
-        self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
-    ) -> None:
-        if X.shape[1] > self._columns:
-            self._widen(X.shape[1])
-        slots = int(self._params["slots"][0])
-        rows = min(slots, self._n_learned + len(X))
-        if rows > len(self._grove.rows):
-            self._grove = stream_arrays.enlarge_ring(
-                self._grove, rows, slots, self._columns, self._columns
-            )
-        ring_store.stage(
-            self._grove.rows, self._grove.labels, self._stats, X, y, learns, self._n_learned, slots
-        )
-
-    def _end_epoch(self) -> None:
-        n = self._n_learned
-        if n % _GAIN_EVERY == 0 or EPOCH <= n < _GAIN_EVERY:
-            ring_store.sum_gains(self._grove, self._gain)
-        features = self._n_known
-        ring_store.settle_metric(
-            self._stats,
-            self._gain,
-            features,
-            self._parameters["relevance"],
-            self._features.categorical,
-            self._metric,
-        )
-        self._vote_power = ring_store.vote_power(self._grove.voter)
-        self._plain.end_epoch(
-            n, self._stats[ring_store.MEAN], self._stats[ring_store.VARIANCE], self._spread
-        )
-        rows = stream_arrays.readable_rows(
-            self._parameters["ring_rows"],
-            self._parameters["max_ring_bytes"],
-            features,
-            self.n_trees,
-        )
-        if rows < self._params["ring_rows"][0]:
-            self._grove = stream_arrays.shrink_ring(
-                self._grove,
-                self._n_learned,
-                int(self._params["slots"][0]),
-                rows,
-                self._parameters["p_structure"],
-                self._features.categorical,
-            )
-            self._set_ring(self._params, features)
-
-    # ---- votes
-
-    def _new_votes(self, n: int) -> NDArray[np.int64]:
-        return np.zeros((n, OPINIONS, len(self._labels)), np.int64)
-
-    def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
-        return mixing.mix(votes, self._loss)
-
-    def _mix_and_judge(
-        self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
-    ) -> NDArray[Any]:
-        out = np.empty((len(votes), votes.shape[2]), np.int64)
-        mixing.mix_and_judge(votes, y, op, self._loss, out)
-        return out
-
-    def _move(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        votes: NDArray[np.int64],
-    ) -> None:
-        super()._move(X, y, op, known, votes)
-        self._ask_plain(X, y, op, known, False, votes)
-
-    def _ask_plain(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
-        votes: NDArray[np.int64],
-    ) -> None:
-        if not self._plain.silent:
-            categorical = self._features.categorical
-            spread = self._spread
-            self._plain.advance(spread, X, y, op, known, categorical, reuse, votes, NEAR + 1)
-
-    def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
-        learns = op[0] & LEARN
-        if learns and not reuse:  # else the votes of `predict_one` are still there
-            self._one_votes = self._new_votes(1)
-        self._one_known[0] = len(self._features)
-        while not super()._call_one(X, op, reuse):
-            self._enlarge(self._want)
-        self._ask_plain(X, self._one_y, op, self._one_known, reuse, self._one_votes)
-        if learns:
-            self._mix_and_judge(self._one_votes, self._one_y, op)
-        return True
 
     # ---- snapshots
 
@@ -518,10 +295,3 @@ class StreamForestClassifier(Forest):
         """
         with self._lock:
             return stream_inspect.feature_importances(self, opinion)
-
-
-def _too_large(name: Any, value: float) -> str:
-    return (
-        f"feature {name!r} is {value:g}, beyond what this forest's ring of float32 holds "
-        f"(±{_LARGEST:.3g}): scale it"
-    )

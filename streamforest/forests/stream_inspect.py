@@ -124,7 +124,7 @@ def debug_one(forest: StreamForestClassifier, x: dict[Any, Any], tree: int | Non
     if row.shape[1] > forest._columns:
         forest._widen(row.shape[1])
     votes = _ask(forest, 0, forest.n_trees, row)
-    forest._ask_plain(row, _NO_LABEL, _PREDICT, _known(forest), False, votes)
+    forest._ask_plain(row, _NO_LABEL, _PREDICT, _known(forest), votes)
     lines = [f"forest of {forest.n_trees} trees: {_best(forest, forest._mix(votes)[0])}"]
     for name, share, of_it in zip(_OPINIONS, _shares(forest).tolist(), votes[0]):
         lines.append(f"  {name:12} {share:4.0%}: {_best(forest, of_it)}")

@@ -38,5 +38,5 @@ def _ask(typingctx: Any, address: Any) -> Any:
     return signature, codegen
 
 
-ask: Callable[[int], None] = _ask
+ask: Callable[..., None] = _ask
 """What kernels call: without the typing context that numba adds."""

@@ -102,18 +102,16 @@ def _judge(share: NDArray[np.float64], y: int, loss: NDArray[np.float64]) -> Non
 
 
 @routine
-def mix(votes: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.int64]:
+def mix(votes: NDArray[np.int64], loss: NDArray[np.float64], out: NDArray[np.int64]) -> None:
     """One score per row and class, by the weights as they stand.
 
     In whole units again: sums of integers do not depend on how many classes stand beside them.
     """
-    out = np.empty((votes.shape[0], votes.shape[2]), np.int64)
     share = np.zeros((OPINIONS, votes.shape[2]))
     weight = np.zeros(OPINIONS)
     weigh(loss, weight)
     for r in range(votes.shape[0]):
         _mix_row(votes, r, weight, share, out)
-    return out
 
 
 @routine

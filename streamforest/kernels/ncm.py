@@ -11,19 +11,16 @@ directions, so that a row that leaves the memory leaves its leaf at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.dots import dot, dot2, dot4
+from streamforest.kernels.seats import pointer
 
 Record = Any
 """One element of a structured array: mypy knows nothing of its fields."""
@@ -134,21 +131,6 @@ PARAMS = np.dtype(
     align=True,
 )
 """What the kernels need of the estimator's parameters; see there for their meaning and worth."""
-
-
-@intrinsic
-def _pointer(typingctx: Any, address: Any) -> Any:
-    """An address as a pointer."""
-    signature = types.voidptr(types.intp)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return signature, codegen
-
-
-pointer: Callable[..., Any] = _pointer
-"""What kernels call: without the typing context that numba adds."""
 
 
 def addresses(tree: Tree) -> list[int]:

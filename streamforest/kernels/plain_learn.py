@@ -265,14 +265,7 @@ def _make_room(
 
 @kernel
 def advance(
-    size: NDArray[np.int64],
-    plane: NDArray[np.float64],
-    share: NDArray[np.float64],
-    room: NDArray[np.int32],
-    first: NDArray[np.int32],
-    met: NDArray[np.int32],
-    value: NDArray[np.float64],
-    table: NDArray[np.float64],
+    p: Plain,
     bound: int,
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
@@ -292,7 +285,7 @@ def advance(
     `progress` given, the number returned counts half rows, answered and learned: less than two a row
     when arrays are too small for what `want` then says.
     """
-    p = Plain(size, plane, share, room, first, met, value, table)
+    size = p.size
     score = np.zeros(votes.shape[2] + 1)
     pulled = np.zeros(votes.shape[2] + 1, np.int64)
     z = np.zeros(x.shape[1])

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.lanes import LANES
 from streamforest.kernels.ring import FULL, Grove, Record, descend, is_estimation, push
+from streamforest.kernels.ring_ahead import descend_all
 from streamforest.kernels.ring_counts import count_path, path_room
 from streamforest.kernels.ring_drift import (
     better_opinion,
@@ -135,16 +136,8 @@ def _idle(place: Record) -> bool:
 
 @kernel
 def advance(
-    voter: NDArray[np.void],
-    place: NDArray[np.void],
-    node: NDArray[np.void],
-    stat: NDArray[np.void],
-    hist: NDArray[np.int32],
-    link: NDArray[np.int32],
-    errors: NDArray[np.int32],
-    rows: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    params: NDArray[np.void],
+    g: Grove,
+    p: Record,
     metric: NDArray[np.float32],
     power: float,
     steps: NDArray[np.int64],
@@ -170,13 +163,17 @@ def advance(
     for what comes next, with `want` filled in. With `reuse`, `routes` holds what was found for row 0
     before.
     """
-    g = Grove(voter, place, node, stat, hist, link, errors, rows, labels)
-    p = params[0]
+    voter, place = g.voter, g.place
     x = narrow(batch)
+    alone = x.shape[0] == 1 and not reuse  # then all trees go down together
+    leaves = np.empty(last if alone else 0, np.int64)
+    if alone:
+        descend_all(g, first, last, x, leaves)
     out = Answers(
         np.zeros((2, votes.shape[2] + 1), np.float32),
-        np.zeros(p.neighbours, np.float32),
-        np.zeros(p.neighbours, np.int64),
+        np.empty(p.neighbours, np.int32),
+        np.empty(p.neighbours, np.float32),
+        np.empty(p.neighbours, np.float32),
     )
     for t in range(first, last):
         this = voter[t]
@@ -186,7 +183,11 @@ def advance(
             if progress[t] & 1 == _START:
                 front = 2 * t + this.front
                 other = 2 * t + 1 - this.front
-                leaf = routes[t, LEAF] if reuse else descend(g, front, x, r)
+                leaf = routes[t, LEAF]
+                if alone:
+                    leaf = leaves[t]
+                elif not reuse:
+                    leaf = descend(g, front, x, r)
                 rival_leaf = -1
                 if learns:
                     if this.racing:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.kernels.ahead import ask
 from streamforest.kernels.compiling import kernel
 from streamforest.kernels.lanes import lane_distance
 from streamforest.kernels.ring import Grove, Record, older
@@ -27,21 +28,9 @@ class Answers(NamedTuple):
     """Room for the answers of one tree."""
 
     opinion: NDArray[np.float32]  # [2, classes]
-    distance: NDArray[np.float32]  # [neighbours]
-    label: NDArray[np.int64]  # [neighbours]
-
-
-@kernel
-def _power(base: np.float32, exponent: int) -> np.float32:
-    out = np.float32(1.0)
-    square = base
-    left = exponent
-    while left > 0:
-        if left & 1:
-            out *= square
-        square *= square
-        left >>= 1
-    return out
+    slot: NDArray[np.int32]  # [neighbours]
+    weight: NDArray[np.float32]  # [neighbours] distances, and then what they make of a row
+    square: NDArray[np.float32]  # [neighbours]
 
 
 @kernel
@@ -67,45 +56,58 @@ def _prior(
 
 
 @kernel
-def neighbours(
-    g: Grove,
-    s: int,
-    leaf: int,
-    now: int,
-    p: Record,
-    metric: NDArray[np.float32],
-    x: NDArray[np.float32],
-    r: int,
-    out: Answers,
-) -> int:
-    """Distances and labels of the leaf's newest estimation rows. Returns how many there are."""
+def neighbours(g: Grove, s: int, leaf: int, now: int, p: Record, slot: NDArray[np.int32]) -> int:
+    """The slots of the leaf's newest estimation rows. Returns how many there are."""
     n = 0
-    kind = (s >> 1) & 1
     number = g.stat[s, leaf].head
     oldest = now - p.ring_rows
-    slot = number % p.slots if number >= 0 else 0
+    at = number % p.slots if number >= 0 else 0
+    rows = g.rows.ctypes.data
+    width = 4 * g.rows.shape[1]
     while number >= 0 and number >= oldest and n < p.neighbours:
-        link = g.link[s, slot]
+        link = g.link[s, at]
         if link & 1:
-            d = lane_distance(g.rows, slot, x, r, metric, kind)
-            out.distance[n] = d if d < _FAR else _FAR
-            out.label[n] = g.labels[slot]
+            slot[n] = at
+            ask(rows + at * width)  # while the rest of the list is walked
             n += 1
-        number = older(link, number, slot, p.slots)
-        slot = (link >> 1) - 1
+        number = older(link, number, at, p.slots)
+        at = (link >> 1) - 1
     return n
 
 
 @kernel
-def weigh(n: int, power: int, out: Answers) -> None:
-    """Distances become weights: 1 for the nearest row, falling with the `power`-th power."""
+def weigh(
+    g: Grove,
+    metric: NDArray[np.float32],
+    kind: int,
+    power: int,
+    x: NDArray[np.float32],
+    r: int,
+    n: int,
+    out: Answers,
+) -> None:
+    """What `n` rows count by their distance: the nearest 1, falling with the `power`-th power.
+
+    Loops that ask nothing of each other's results, so that they become vector instructions.
+    """
+    slot, weight, square = out.slot, out.weight, out.square
     nearest = _FAR
     for a in range(n):
-        if out.distance[a] < nearest:
-            nearest = out.distance[a]
+        d = lane_distance(g.rows, slot[a], x, r, metric, kind)
+        square[a] = d if d < _FAR else _FAR
+        if square[a] < nearest:
+            nearest = square[a]
     little = np.float32(1e-3) * nearest + np.float32(1e-9)
     for a in range(n):
-        out.distance[a] = _power((nearest + little) / (out.distance[a] + little), power)
+        square[a] = (nearest + little) / (square[a] + little)
+        weight[a] = np.float32(1.0)
+    while power > 0:
+        if power & 1:
+            for a in range(n):
+                weight[a] *= square[a]
+        for a in range(n):
+            square[a] *= square[a]
+        power >>= 1
 
 
 @kernel
@@ -133,12 +135,20 @@ def answer(
     for k in range(stat.n_classes):
         y = g.hist[s, stat.hist + k]
         out.opinion[COUNTS, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
-    n = neighbours(g, s, leaf, now, p, metric, x, r, out)
-    weigh(n, p.neighbour_power, out)
+    n = neighbours(g, s, leaf, now, p, out.slot)
+    weigh(g, metric, (s >> 1) & 1, p.neighbour_power, x, r, n, out)
     total = little
+    y = 0
+    of_class = out.opinion[NEAR, y]  # the sum of the class met last, not yet written back
     for a in range(n):
-        out.opinion[NEAR, out.label[a]] += out.distance[a]
-        total += out.distance[a]
+        label = g.labels[out.slot[a]]
+        if label != y:
+            out.opinion[NEAR, y] = of_class
+            y = label
+            of_class = out.opinion[NEAR, y]
+        of_class += out.weight[a]
+        total += out.weight[a]
+    out.opinion[NEAR, y] = of_class
     share = np.float32(1.0) / total
     for k in range(n_classes):
         out.opinion[NEAR, k] *= share

@@ -11,6 +11,7 @@ from streamforest.kernels.compiling import routine
 from streamforest.kernels.lanes import CAP, GAP, SCALE
 from streamforest.kernels.ring import Grove
 from streamforest.kernels.ring_drift import ACCURACY_RATE
+from streamforest.kernels.tree import LEARN
 
 SEEN, MEAN, VARIANCE, LOW, HIGH = range(5)
 """Running statistics of a feature: rows of `stats`."""
@@ -33,7 +34,7 @@ def stage(
     stats: NDArray[np.float64],
     x: NDArray[np.float64],
     y: NDArray[np.int64],
-    learns: NDArray[np.bool_],
+    op: NDArray[np.uint8],
     number: int,
     slots: int,
 ) -> None:
@@ -42,7 +43,7 @@ def stage(
     No tree reads them before it has learned them, and what they overwrite is no longer readable.
     """
     for r in range(x.shape[0]):
-        if not learns[r]:
+        if not op[r] & LEARN:
             continue
         slot = number % slots
         number += 1
