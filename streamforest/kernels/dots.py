@@ -18,9 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel
-from streamforest.kernels.lanes import LANES
-
-_WORD32 = ir.IntType(32)
+from streamforest.kernels.lanes import LANES, sum_of
 
 
 def _row(
@@ -58,15 +56,7 @@ def _dots(context: Any, builder: Any, x: Any, c: Any, width: Any, rows: int) -> 
         value = load(x, f)
         for total, row in zip(sums, starts):
             builder.store(builder.call(fma, [value, load(row, f), builder.load(total)]), total)
-    out = []
-    for total in sums:
-        lane = builder.load(total)
-        parts = [builder.extract_element(lane, ir.Constant(_WORD32, k)) for k in range(LANES)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [builder.fadd(a, b) for a, b in zip(parts[:half], parts[half:])]
-        out.append(parts[0])
-    return out
+    return [sum_of(builder, builder.load(total)) for total in sums]
 
 
 @intrinsic

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels.ahead import ask
 from streamforest.kernels.compiling import kernel
-from streamforest.kernels.lanes import lane_distance
+from streamforest.kernels.lanes import lane_distance, lane_distance4
 from streamforest.kernels.ring import Grove, Record, older
 
 VOTE_UNIT = 4294967296.0
@@ -91,10 +91,18 @@ def weigh(
     Loops that ask nothing of each other's results, so that they become vector instructions.
     """
     slot, weight, square = out.slot, out.weight, out.square
+    a = 0
+    while a + 4 <= n:
+        square[a], square[a + 1], square[a + 2], square[a + 3] = lane_distance4(
+            g.rows, slot[a], slot[a + 1], slot[a + 2], slot[a + 3], x, r, metric, kind
+        )
+        a += 4
+    while a < n:
+        square[a] = lane_distance(g.rows, slot[a], x, r, metric, kind)
+        a += 1
     nearest = _FAR
     for a in range(n):
-        d = lane_distance(g.rows, slot[a], x, r, metric, kind)
-        square[a] = d if d < _FAR else _FAR
+        square[a] = square[a] if square[a] < _FAR else _FAR
         if square[a] < nearest:
             nearest = square[a]
     little = np.float32(1e-3) * nearest + np.float32(1e-9)
