@@ -318,7 +318,7 @@ class Rounds:
         if job.kind == "fresh":
             self.begun[job.t] = job.scene.born
             self.grown += 1
-        else:  # the tree goes on changing while the job reads it
+        elif job.swap_at > forest._n_learned:  # the tree goes on changing while the job reads it
             assert job.before is not None
             job.before = ncm_arrays.copied(job.before)
         self.jobs.append(job)

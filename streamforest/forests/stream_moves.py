@@ -74,7 +74,7 @@ class StreamMoves(Forest):
         self._progress = np.zeros(self.n_trees + 1, np.int64)
         self._routes = np.zeros((self.n_trees, 3), np.int64)
         self._one_out = _NO_OUT
-        self._one_seated: tuple[Any, ...] = ()
+        self._one_seats: tuple[tuple[Any, ...], NDArray[np.int64]] = (), _NO_OUT
 
     def _seats(self) -> NDArray[np.int64]:
         """The table of all arrays; made anew when one of them has been exchanged."""
@@ -91,11 +91,12 @@ class StreamMoves(Forest):
             self._loss,
             self._plain.want,
         )
-        seated = self._one_seated
+        seated, table = self._one_seats
         if not seated or not all(map(is_, arrays, seated)):
-            self._one_seated = arrays  # which keeps them alive
-            self._one_table = table_of(ring_move.arrays_of(*arrays, STEPS, XLOGX))
-        return self._one_table
+            table = table_of(ring_move.arrays_of(*arrays, STEPS, XLOGX))
+            # both at once, since threads ask side by side; the arrays, to keep them alive
+            self._one_seats = arrays, table
+        return table
 
     def _run(
         self,
@@ -123,7 +124,7 @@ class StreamMoves(Forest):
             known,
             self._n_learned,
             self._vote_power,
-            self.max_plain_bytes,
+            self._plain.max_bytes,
             reuse,
             votes,
             out,
