@@ -136,7 +136,7 @@ def explain(stream: Stream, name: str, trees: int, seed: int = 0) -> Explanation
 
 _WITHOUT: dict[str, dict[str, Any]] = {
     "split tests": {"test_growth": 1e9, "drift": 0},
-    "neighbours": {"neighbours": 0},
+    "neighbours": {"neighbours": 0, "drift": 0},
     "challengers": {"drift": 0},
 }
 
@@ -154,12 +154,13 @@ def _kernel_parts(grown: Any, cost: Callable[[Any], float], repeats: int = 3) ->
             model = copy.deepcopy(grown)
             for name, value in _WITHOUT.get(part, {}).items():
                 model._params[name] = value
-            if part == "challengers":
+            if "drift" in _WITHOUT.get(part, {}):
                 model._grove.voter["racing"] = 0
             if part == "plain opinions":
                 model._plain.arrays.size[SILENT] = 1
             least[part] = min(cost(model), least.get(part, math.inf))
     whole = least.pop("")
     saved = {part: whole - rest for part, rest in least.items()}
-    saved["split tests"] -= saved["challengers"]
+    for part in ("split tests", "neighbours"):  # a forest that errs more would be challenged more
+        saved[part] -= saved["challengers"]
     return saved

@@ -19,7 +19,7 @@ from streamforest.kernels.ncm import (
     times_in_bag,
     view,
 )
-from streamforest.kernels.ncm_ahead import ask_for_rows, descend_all
+from streamforest.kernels.ncm_ahead import ask_for_rows, descend_all, descend_rows
 from streamforest.kernels.ncm_grow import FITS, HIST, grow
 from streamforest.kernels.ncm_means import (
     LENSES,
@@ -45,6 +45,7 @@ MEANS = -1
 """Where `progress` says whether the class means have been moved."""
 
 _ERROR_RATE = 0.01
+_AT_ONCE = 8  # rows that go down a tree side by side
 
 
 @kernel
@@ -292,7 +293,8 @@ def advance(
         if p.judges and p.neighbours:
             ask_for_rows(trees, first, last, memory, leaves, p.neighbours, np.empty(last, np.int64))
     else:
-        leaves = np.empty(0, np.int64)
+        leaves = np.empty(_AT_ONCE, np.int64)
+    still = not alone and not (op & LEARN).any()  # then rows go down side by side
     for t in range(first, last):
         tree = view(trees, t)
         info = tree.info[0]
@@ -313,6 +315,10 @@ def advance(
             if not due:
                 if alone:
                     leaf = leaves[t]
+                elif still:
+                    if (r - begin) % _AT_ONCE == 0:
+                        descend_rows(tree, x, r, min(n, r + _AT_ONCE), leaves)
+                    leaf = leaves[(r - begin) % _AT_ONCE]
                 elif not reuse:
                     leaf = descend(tree, 0, x, r)
                 if learns and not has_room(tree, leaf):  # before anything has been said or done

@@ -1,4 +1,6 @@
-"""One row through all NCM trees step by step, so that no tree waits for another's memory (`ahead`)."""
+"""Several ways down NCM trees at a time: one row through all trees, so that no tree waits for another's
+memory (`ahead`), or several rows through one tree.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from streamforest.kernels.ncm import (
     SIDE_AT,
     WIDTH_AT,
     Memory,
+    Tree,
     goes_right,
     view,
 )
@@ -52,6 +55,33 @@ def descend_all(
                 moving -= 1
     for t in range(first, last):
         leaf[t] = -1 - leaf[t]
+
+
+@kernel
+def descend_rows(
+    tree: Tree, x: NDArray[np.float32], begin: int, end: int, leaf: NDArray[np.int64]
+) -> None:
+    """The leaves of rows `begin` to `end` of `x` in one tree, the same as `descend` finds.
+
+    Where nothing is learned between them rows can go down side by side: one's products are under way
+    while another's side is decided.
+    """
+    for q in range(end - begin):
+        leaf[q] = 0
+    moving = end - begin
+    while moving > 0:
+        for q in range(end - begin):
+            i = leaf[q]
+            if i < 0:
+                continue
+            here = tree.node[i]
+            if here.left >= 0:
+                leaf[q] = here.left + goes_right(tree, here, x, begin + q)
+            else:
+                leaf[q] = -1 - i  # arrived
+                moving -= 1
+    for q in range(end - begin):
+        leaf[q] = -1 - leaf[q]
 
 
 @kernel
