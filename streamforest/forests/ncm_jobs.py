@@ -138,7 +138,7 @@ def rooted(scene: Scene, before: Tree, kind: int) -> Tree:
     """A tree that is nothing but a root, to be grown in place of `before`, with a bag of its own.
 
     It has room for more than trees of so many rows usually take, since growing begins anew where room
-    is short: what is never touched costs no memory, and a grown tree is trimmed.
+    is short; a grown tree is trimmed. Histograms always fit: a leaf takes at most four entries a row.
     """
     width = scene.memory.rows.shape[1]
     old = before.info[0]

@@ -76,8 +76,11 @@ class StreamMoves(Forest):
         self._one_out = _NO_OUT
         self._one_seats: tuple[tuple[Any, ...], NDArray[np.int64]] = (), _NO_OUT
 
-    def _seats(self) -> NDArray[np.int64]:
-        """The table of all arrays; made anew when one of them has been exchanged."""
+    def _seats(self) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+        """All arrays, and their table; made anew when one of them has been exchanged.
+
+        Whoever uses the table holds the arrays meanwhile.
+        """
         arrays = (
             self._grove,
             self._plain.arrays,
@@ -91,12 +94,11 @@ class StreamMoves(Forest):
             self._loss,
             self._plain.want,
         )
-        seated, table = self._one_seats
-        if not seated or not all(map(is_, arrays, seated)):
+        seats = self._one_seats
+        if not seats[0] or not all(map(is_, arrays, seats[0])):
             table = table_of(ring_move.arrays_of(*arrays, STEPS, XLOGX))
-            # both at once, since threads ask side by side; the arrays, to keep them alive
-            self._one_seats = arrays, table
-        return table
+            seats = self._one_seats = arrays, table  # both at once: threads ask side by side
+        return seats
 
     def _run(
         self,
@@ -112,8 +114,9 @@ class StreamMoves(Forest):
         votes: NDArray[np.int64],
         out: NDArray[np.int64],
     ) -> int:
+        _held, table = self._seats()
         return self._kernel.run(  # type: ignore[no-any-return]
-            self._seats(),
+            table,
             parts,
             first,
             last,

@@ -384,7 +384,7 @@ def _move_means(
 ) -> None:
     """The class means through the rows. `picks` gets each lens' class for rows that are judged."""
     judges = p.judges and p.lenses
-    classes = votes.shape[2]
+    classes = min(votes.shape[2], means.n.shape[0])  # labels of later rows may be known already
     score = np.empty(classes, np.float32)
     off = np.empty((1, x.shape[1]), np.float32)
     for r in range(x.shape[0]):

@@ -122,12 +122,12 @@ def vote_of_means(
     sharp = _SHARPNESS / max(means.gap[lens], 1e-30)
     most = score[best]
     total = 0.0
-    for k in range(votes.shape[2]):
+    for k in range(score.shape[0]):
         if means.n[k] > 0:
             score[k] = np.float32(math.exp(max(-80.0, (score[k] - most) * sharp)))
             total += score[k]
     unit = VOTE_UNIT / total
-    for k in range(votes.shape[2]):
+    for k in range(score.shape[0]):
         if means.n[k] > 0:
             votes[r, 1, k] += np.int64(np.rint(score[k] * unit))
 

@@ -1,8 +1,8 @@
-"""The stream forest's one way into compiled code: rows enter the ring, trees and plain opinions move
-through them, and the answers are mixed.
+"""A stream forest's move through rows: they enter the ring, trees and plain opinions go through them, and
+the answers are mixed.
 
-Whole batches take the parts one by one, trees on several threads; a single event takes them all in one
-call.
+A single event is one call with all parts. Batches are staged and mixed by themselves, and their trees
+may be on several threads.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class Answers(NamedTuple):
 
     opinion: NDArray[np.float32]  # [2, classes]
     slot: NDArray[np.int32]  # [neighbours]
-    weight: NDArray[np.float32]  # [neighbours] distances, and then what they make of a row
-    square: NDArray[np.float32]  # [neighbours]
+    weight: NDArray[np.float32]  # [neighbours] what a row counts
+    square: NDArray[np.float32]  # [neighbours] its distance, then powers of how near it is
 
 
 @kernel

@@ -24,7 +24,8 @@ def table_of(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     """A row for each array: its address, then its shape."""
     out = np.zeros((len(arrays), 1 + _MOST_AXES), np.int64)
     for row, array in zip(out, arrays):
-        assert array.flags.c_contiguous
+        if not array.flags.c_contiguous:
+            raise ValueError(f"an array of shape {array.shape} is not contiguous")
         row[: 1 + array.ndim] = array.ctypes.data, *array.shape
     return out
 

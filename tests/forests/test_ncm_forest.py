@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from support.events import blobs, growing_stream
 
 import streamforest
-from streamforest import LEARN, NCMForestClassifier
+from streamforest import LEARN, PREDICT, NCMForestClassifier
 from streamforest.errors import ParameterError
 from streamforest.forests.snapshot import decode, encode
 
@@ -300,3 +300,19 @@ def test_a_recorded_set_is_tried_before_it_is_taken_in() -> None:
     assert right.mean() > 0.8
     again.fit_many([dict(enumerate(row)) for row in X[:1_500].tolist()], y[:1_500])
     assert encode({"main": again}) == encode({"main": forest})
+
+
+def test_questions_before_many_new_classes_of_the_same_batch() -> None:
+    """Labels of later rows are known while the first rows are asked about; nothing is known of them."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(9_000, 4))
+    model = NCMForestClassifier(n_trees=2, seed=1)
+    model.advance(X[:60], np.arange(60) % 3)
+    asked = 8_500  # more rows than are moved at a time
+    y = [None] * asked + list(range(100, 100 + len(X) - asked))
+    op = np.array([PREDICT] * asked + [LEARN] * (len(X) - asked), np.uint8)
+    alone = model.clone()
+    alone.advance(X[:60], np.arange(60) % 3)
+    P = model.advance(X, y, op)
+    assert (P[:asked, 3:] == 0).all()
+    np.testing.assert_array_equal(P[:asked, :3], alone.advance(X[:asked]))

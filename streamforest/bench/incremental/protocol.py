@@ -58,7 +58,7 @@ class Settings:
     initial: int | None = None
     chunk: int | None = None
     memory: float = 1.0
-    oob_boost: float = 0.0
+    oob_boost: float = 0.1
     seed: int = 1
 
     def __post_init__(self) -> None:
