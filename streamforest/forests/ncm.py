@@ -79,7 +79,8 @@ class NCMForestClassifier(NCMVotes):
     balanced
         Whether a leaf's count of a class counts by the class' rows in memory.
     neighbours
-        Newest rows of a leaf that are heard as neighbours; 0: none.
+        Newest rows of a leaf that are heard as neighbours; 0: none. 4 are better on letters that come one
+        after the other (.3 points) and mnist14 (.4), 16 on digits (.1) and USPS (.2).
     mean_vote
         Whether the class means are heard beside the trees.
     class_ready, class_batch
@@ -126,7 +127,7 @@ class NCMForestClassifier(NCMVotes):
 
     >>> model = NCMForestClassifier(n_trees=10, seed=1)
     >>> evaluate.progressive_val_score(datasets.ImageSegments().take(1000), model, metrics.Accuracy())
-    Accuracy: 91.09%
+    Accuracy: 91.39%
 
     A class nobody has seen stands out before it has a label:
 
@@ -154,7 +155,7 @@ class NCMForestClassifier(NCMVotes):
         oob_boost: float = 0.1,
         grow_kept: bool = True,
         balanced: bool = True,
-        neighbours: int = 16,
+        neighbours: int = 8,
         mean_vote: bool = True,
         class_ready: int = 16,
         class_batch: int | None = None,
