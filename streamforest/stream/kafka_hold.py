@@ -6,6 +6,7 @@ until it does; where each partition has a forest of its own, see `kafka_units`.
 
 from __future__ import annotations
 
+import abc
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from streamforest.stream.ownership import OneOwnerAssignor
 log = logging.getLogger(__name__)
 
 
-class Hold:
+class Hold(abc.ABC):
     """What both ways of holding partitions have in common. All of it is called from one thread."""
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -39,13 +40,13 @@ class Hold:
         """Whether anything was ever ours."""
         self._attached = False
 
+    @abc.abstractmethod
     def join(self) -> None:
         """Make the consumer, if there is none."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def settle(self, patience: Patience, meanwhile: Callable[[], None]) -> None:
         """Until partitions are ours. While another member owns them, `meanwhile` is called."""
-        raise NotImplementedError
 
     def is_ours(self) -> bool:
         """Whether the partitions are this process's, as far as it knows."""
@@ -59,9 +60,9 @@ class Hold:
         """They are to be attached anew before anything else."""
         self._attached = False
 
+    @abc.abstractmethod
     def refused(self) -> None:
         """A commit was refused: nothing is ours until partitions are assigned anew."""
-        raise NotImplementedError
 
     def silent_for(self) -> float:
         """Seconds since the group's coordinator last answered."""
