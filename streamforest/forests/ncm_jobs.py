@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests import ncm_arrays
-from streamforest.kernels import ncm_advance, ncm_nodes, ncm_rust
+from streamforest.kernels import ncm_advance, ncm_bags, ncm_nodes, ncm_rust
 from streamforest.kernels.entropy import XLOGX
 from streamforest.kernels.ncm import FULL_PLAIN, Memory, Record, Tree
 from streamforest.kernels.ncm_grow import FITS, HIST, Ground, grow
@@ -280,7 +280,7 @@ def _refill(scene: Scene, tree: Tree) -> Tree:
     info["bag"] = info["rounds"]
     info["kept"] += 1
     bagged = int(scene.p["bagged"])
-    while ncm_advance.refill(tree, scene.memory, scene.slots, bagged) != FITS:
+    while ncm_bags.refill(tree, scene.memory, scene.slots, bagged) != FITS:
         tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))
     return tree
 

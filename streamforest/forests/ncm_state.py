@@ -18,7 +18,7 @@ from streamforest.forests.engine import EPOCH
 from streamforest.forests.ncm_jobs import Job, Scene
 from streamforest.forests.ncm_rounds import Rounds
 from streamforest.forests.state import LARGEST, demand, demand_trees
-from streamforest.kernels import ncm_advance, ncm_rust
+from streamforest.kernels import ncm_bags, ncm_rust
 from streamforest.kernels.lanes import CAP, GAP, SCALE
 from streamforest.kernels.ncm import FULL_PLAIN, METRICS, Memory, Tree
 from streamforest.kernels.ncm_grow import FITS
@@ -422,7 +422,7 @@ def _filled(
     tree.leaf[held] = leaf[held]
     bagged = int(forest._params["bagged"][0])
     due = node["due"].copy()
-    while ncm_advance.refill(tree, forest._memory, held, bagged) != FITS:
+    while ncm_bags.refill(tree, forest._memory, held, bagged) != FITS:
         tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))
     node["due"] = due
     ncm_rust.relink(tree, held)

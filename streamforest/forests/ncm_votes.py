@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.ncm_rows import NCMRows
-from streamforest.kernels import ncm_advance, ncm_memory, ncm_novelty, ncm_shared
+from streamforest.kernels import ncm_advance, ncm_bags, ncm_memory, ncm_novelty, ncm_shared
 from streamforest.kernels.compiling import Announced
 from streamforest.kernels.entropy import XLOGX
 from streamforest.kernels.ncm_means import LENSES, fade, grind, look_again
@@ -213,7 +213,7 @@ class NCMVotes(NCMRows):
         """The share of rows outside its bags that each tree alone gets wrong."""
         out = np.zeros(self.n_trees)
         for t, tree in enumerate(self._trees):
-            wrong, n = ncm_advance.out_of_bag(
+            wrong, n = ncm_bags.out_of_bag(
                 tree,
                 self._memory,
                 self._order[: self._n_rows],
