@@ -85,8 +85,10 @@ class Consumer:
         """Wait until a condition holds; AssertionError with its log if it ends or takes too long."""
         assert self._process is not None, "not started"
         deadline = time.monotonic() + timeout
-        while not condition(self):
-            code = self._process.poll()
+        while True:
+            code = self._process.poll()  # asked first: what it did before its end counts
+            if condition(self):
+                return
             assert code is None, f"the consumer ended with {code}:\n{self.log()[-3000:]}"
             assert time.monotonic() < deadline, f"waited {timeout} s:\n{self.log()[-3000:]}"
             time.sleep(0.02)
@@ -107,6 +109,11 @@ class Consumer:
         assert self._process is not None, "not started"
         return self._process.wait(timeout)
 
+    def gone(self) -> bool:
+        """Whether it has ended."""
+        assert self._process is not None, "not started"
+        return self._process.poll() is not None
+
     def kill(self) -> int:
         """kill -9."""
         return self._end(signal.SIGKILL)
@@ -117,7 +124,7 @@ class Consumer:
 
     def _end(self, number: signal.Signals, timeout: float = 60.0) -> int:
         assert self._process is not None, "not started"
-        if self._process.poll() is None:
+        if not self.gone():
             self._process.send_signal(number)
         return self._process.wait(timeout)
 

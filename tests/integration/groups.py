@@ -72,10 +72,6 @@ class Member(ForkedConsumer):
         told = f"ready: standby at event \\d+, {behind} behind"
         return re.fullmatch(told, self.says()) is not None
 
-    def gone(self) -> bool:
-        assert self._process is not None
-        return self._process.poll() is not None
-
 
 class Group:
     """A pipeline, its topics, and what was sent to them."""
