@@ -27,7 +27,7 @@ _WORTH_THREADS = 64  # tree-rows below which handing work to threads costs more 
 NO_ANSWER = np.zeros((0, 0))
 WANTS = 8  # kinds of arrays a kernel may ask to enlarge, at most
 _NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock")
-_ONE_TRUE = np.ones(1, np.bool_)
+ONE_TRUE = np.ones(1, np.bool_)
 _OP_LEARN = np.full(1, LEARN, np.uint8)
 
 
@@ -136,7 +136,7 @@ class Engine(abc.ABC):
 
     def _observe_one(self, X: NDArray[np.float64]) -> None:
         """The same for the row that `learn_one` is about to learn."""
-        self._observe(X, self._one_y, _ONE_TRUE)
+        self._observe(X, self._one_y, ONE_TRUE)
 
     def _end_epoch(self) -> None:
         """What changes between epochs: shared stores, what trees know of each other."""

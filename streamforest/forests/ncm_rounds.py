@@ -299,7 +299,7 @@ class Rounds:
             memory=memory._replace(label=memory.label.copy(), number=memory.number.copy()),
             slots=forest._order[: forest._n_rows].copy(),
             columns=forest._n_columns,
-            fill=forest._fill,
+            fill=forest._fill.copy(),
             classes=forest._n_seen,
             params=forest._params.copy(),
             lens=forest._means.lens.copy(),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamforest.forests import ncm_arrays
 from streamforest.forests.base import Forest
-from streamforest.forests.engine import EPOCH
+from streamforest.forests.engine import EPOCH, ONE_TRUE
 from streamforest.forests.ncm_rounds import Rounds
 from streamforest.kernels import ncm_advance, ncm_memory, ncm_shared
 from streamforest.kernels.ncm import Memory, Tree
@@ -26,6 +26,8 @@ class NCMRows(Forest):
     _trees: list[Tree]
     _picks: NDArray[np.int64]
     _leads: NDArray[np.float64]
+    _slots: NDArray[np.int32]
+    _one_slots: NDArray[np.int32]
     _table: NDArray[np.int64]
     mean_vote: bool
     neighbours: int
@@ -105,9 +107,28 @@ class NCMRows(Forest):
         if len(X) > len(self._picks):
             self._picks = np.full((len(X), LENSES), -1, np.int64)
             self._leads = np.zeros((len(X), LENSES))
-        n = 1 if len(X) == 1 and learns[0] else int(np.count_nonzero(learns))
+        n = int(np.count_nonzero(learns))
         if n == 0:
             return
+        self._make_room(X, learns, n)
+        taken = [self._free.pop() for _ in range(n)]
+        slots = self._slots = np.full(len(X), -1, np.int32)
+        slots[learns] = taken
+        x = self._columns_of(X, learns)
+        ncm_memory.stage(self._memory, self._stats, x, y, slots, self._n_learned, self._n_columns)
+        self._order[self._n_rows : self._n_rows + n] = taken
+        self._n_rows += n
+
+    def _observe_one(self, X: NDArray[np.float64]) -> None:
+        """The rest is done in the same call as the learning."""
+        self._make_room(X, ONE_TRUE, 1)
+        slot = self._free.pop()
+        self._one_slots[0] = slot
+        self._order[self._n_rows] = slot
+        self._n_rows += 1
+
+    def _make_room(self, X: NDArray[np.float64], learns: NDArray[np.bool_], n: int) -> None:
+        """Columns, classes and slots for `n` rows that are about to be learned."""
         if self._columns_open or len(self._column) < len(self._features):
             self._settle_columns(X, learns)
         classes = len(self._labels)
@@ -115,21 +136,10 @@ class NCMRows(Forest):
             self._more_classes(classes)
         if n > len(self._free):
             self._more_slots(n)
-        taken = [self._free.pop() for _ in range(n)]
-        if n == len(X):
-            slots = np.array(taken, np.int32)
-        else:
-            slots = np.full(len(X), -1, np.int32)
-            slots[learns] = taken
-        self._slots = slots
-        x = self._columns_of(X, learns)
-        ncm_memory.stage(self._memory, self._stats, x, y, slots, self._n_learned, self._n_columns)
         if self._n_rows + n > len(self._order):
             order = np.zeros(2 * (self._n_rows + n), np.int32)
             order[: self._n_rows] = self._order[: self._n_rows]
             self._order = order
-        self._order[self._n_rows : self._n_rows + n] = taken
-        self._n_rows += n
 
     def _columns_of(
         self, X: NDArray[np.float64], learns: NDArray[np.bool_] | None = None
@@ -160,12 +170,14 @@ class NCMRows(Forest):
                 rows = np.flatnonzero(learns & ~np.isnan(X[:, j]))
                 if len(rows):
                     found.append((int(rows[0]), j))
-        for r, j in sorted(found):
-            n = CATEGORY_COLUMNS if self._features.categorical[j] else 1
+        found.sort()
+        sizes = [CATEGORY_COLUMNS if self._features.categorical[j] else 1 for _, j in found]
+        before, needed = self._n_columns, self._n_columns + sum(sizes)
+        if needed > self._memory.rows.shape[1]:
+            self._widen(max(padded(needed), padded(before + before // 2)))
+        for (r, j), n in zip(found, sizes):
             at = self._n_columns
             self._n_columns += n
-            if self._n_columns > self._memory.rows.shape[1]:
-                self._widen(max(padded(self._n_columns), padded(at + at // 2)))
             column[j] = at
             self._memory.rows[:, at : at + n] = np.nan
             if not self._features.categorical[j]:

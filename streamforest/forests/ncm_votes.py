@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.ncm_rows import NCMRows
-from streamforest.kernels import ncm_advance, ncm_bags, ncm_memory, ncm_novelty, ncm_shared
+from streamforest.kernels import ncm_bags, ncm_memory, ncm_move, ncm_novelty, ncm_shared
 from streamforest.kernels.compiling import Announced
 from streamforest.kernels.entropy import XLOGX
 from streamforest.kernels.ncm_means import LENSES, fade, grind, look_again
 from streamforest.kernels.ncm_memory import MEAN
+from streamforest.kernels.ncm_move import BLEND, JUDGE, STAGE, TREES
 from streamforest.kernels.ncm_near import settle_distances
 from streamforest.kernels.ncm_shared import BLENDS
+from streamforest.kernels.seats import table_of
 from streamforest.kernels.tree import LEARN
 
 _UNJUDGED = BLENDS.min(axis=1) + BLENDS[:, ncm_shared.TREES] / 8  # all are heard, trees most
 _NOTHING = np.zeros((0, 0), np.float32)
+_NO_OUT = np.zeros((0, 0), np.int64)
 
 
 class NCMVotes(NCMRows):
     """The forest as the engine and its rounds see it."""
 
     background: bool
-    _kernel = Announced(ncm_advance.advance, "NCM forest")
+    _kernel = Announced(ncm_move.move, "NCM forest")
     _cuts_epochs: ClassVar[bool] = True
 
     def _scratch(self) -> None:
@@ -43,6 +47,78 @@ class NCMVotes(NCMRows):
         )
         self._strange = _NOTHING
         self._readdress()
+        self._one_slots = np.full(1, -1, np.int32)
+        self._one_out = _NO_OUT
+        self._one_seats: tuple[tuple[Any, ...], NDArray[np.int64]] = (), _NO_OUT
+
+    def _seats(self) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+        """All arrays, and their table; made anew when one of them has been exchanged.
+
+        Whoever uses the table holds the arrays meanwhile.
+        """
+        arrays = (
+            self._memory,
+            self._means,
+            self._near,
+            self._usual,
+            self._of_class,
+            self._fill,
+            self._column,
+            self._features.categorical,
+            self._codes,
+            self._stats,
+            self._params,
+            self._progress,
+            self._routes,
+            self._picks,
+            self._leads,
+            self._nears,
+            self._blend_right,
+            self._lens_right,
+            self._tally,
+            self._table,
+        )
+        seats = self._one_seats
+        if not seats[0] or not all(map(is_, arrays, seats[0])):
+            table = table_of(ncm_move.arrays_of(*arrays, XLOGX, BLENDS))
+            seats = self._one_seats = arrays, table  # both at once: threads ask side by side
+        return seats
+
+    def _run(
+        self,
+        parts: int,
+        first: int,
+        last: int,
+        want: NDArray[np.int64],
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        slots: NDArray[np.int32],
+        reuse: bool,
+        votes: NDArray[np.int64],
+        out: NDArray[np.int64],
+    ) -> bool:
+        _held, table = self._seats()
+        return self._kernel.run(  # type: ignore[no-any-return]
+            table,
+            parts,
+            first,
+            last,
+            want,
+            X,
+            y,
+            op,
+            slots,
+            self._n_learned,
+            self._n_columns,
+            self._n_seen,
+            self._speaker,
+            self._blend_step,
+            reuse,
+            votes,
+            self._strange,
+            out,
+        )
 
     def _call(
         self,
@@ -56,44 +132,12 @@ class NCMVotes(NCMRows):
         reuse: bool,
         votes: NDArray[np.int64],
     ) -> bool:
-        return self._kernel.run(  # type: ignore[no-any-return]
-            self._table,
-            *self._memory,
-            *self._means,
-            self._near,
-            self._usual,
-            self._of_class,
-            self._fill,
-            self._column,
-            self._features.categorical,
-            self._codes,
-            self._stats,
-            self._params,
-            XLOGX,
-            first,
-            last,
-            self._progress,
-            want,
-            X,
-            y,
-            op,
-            self._slots,
-            self._n_learned,
-            self._n_seen,
-            self._routes,
-            self._picks,
-            self._leads,
-            self._nears,
-            self._speaker,
-            reuse,
-            votes,
-            self._strange,
-        )
+        return self._run(TREES, first, last, want, X, y, op, self._slots, reuse, votes, _NO_OUT)
 
     # ---- epochs
 
     def _end_epoch(self) -> None:
-        self._fill = self._stats[MEAN].astype(np.float32)
+        self._fill[:] = self._stats[MEAN]
         fade(self._means, int(self._tally[ncm_shared.EVENTS]))
         settle_distances(self._stats, self._near)
         weight = float(self._means.weight[0])
@@ -143,7 +187,9 @@ class NCMVotes(NCMRows):
         return np.zeros((n, 3, len(self._labels)), np.int64)
 
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
-        return ncm_shared.blend(votes, self.n_trees, BLENDS[self._blend_step])
+        out = np.empty((len(votes), votes.shape[2]), np.int64)
+        ncm_shared.blend_to(votes, self.n_trees, BLENDS[self._blend_step], out)
+        return out
 
     def _settle_rows(
         self,
@@ -191,14 +237,35 @@ class NCMVotes(NCMRows):
         self._settle_rows(X, y, op, votes)
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
-        learns = op[0] & LEARN
-        if learns and not reuse:  # else the votes of `predict_one` are still there
-            self._one_votes = self._new_votes(1)
-        while not super()._call_one(X, op, reuse):
+        parts = TREES | BLEND
+        if op[0] & LEARN:
+            parts = STAGE | TREES | JUDGE
+            if not reuse:  # else the votes of `predict_one` are still there
+                self._one_votes = self._new_votes(1)
+        elif self._one_out.shape[1] != self._one_votes.shape[2]:
+            self._one_out = np.zeros((1, self._one_votes.shape[2]), np.int64)
+        while not self._run(
+            parts,
+            0,
+            self.n_trees,
+            self._want,
+            X,
+            self._one_y,
+            op,
+            self._one_slots,
+            reuse,
+            self._one_votes,
+            self._one_out,
+        ):
+            parts &= ~STAGE
             self._enlarge(self._want)
-        if learns:
-            self._settle_rows(X, self._one_y, op, self._one_votes)
+        if parts & JUDGE:
+            self._n_seen = max(self._n_seen, int(self._one_y[0]) + 1)
         return True
+
+    def _mix_one(self) -> NDArray[Any]:
+        out: NDArray[Any] = self._one_out[0]
+        return out
 
     def _alone(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
         return votes[:, ncm_shared.TREES]

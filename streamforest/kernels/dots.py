@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel
-from streamforest.kernels.lanes import LANES, sum_of
+from streamforest.kernels.lanes import LANES, sums_of
 
 
 def _row(
@@ -56,7 +56,7 @@ def _dots(context: Any, builder: Any, x: Any, c: Any, width: Any, rows: int) -> 
         value = load(x, f)
         for total, row in zip(sums, starts):
             builder.store(builder.call(fma, [value, load(row, f), builder.load(total)]), total)
-    return [sum_of(builder, builder.load(total)) for total in sums]
+    return sums_of(builder, [builder.load(total) for total in sums])
 
 
 @intrinsic
@@ -97,8 +97,38 @@ def _several(rows: int) -> Callable[..., Any]:
 dot: Callable[..., float] = _dot
 dot2: Callable[..., tuple[float, float]] = _several(2)
 dot4: Callable[..., tuple[float, float, float, float]] = _several(4)
-_dot8 = _several(8)
+dot8: Callable[..., tuple[float, ...]] = _several(8)
 """What kernels call: without the typing context that numba adds."""
+
+
+@intrinsic
+def _add_times(typingctx: Any, out: Any, j: Any, x: Any, r: Any, w: Any) -> Any:
+    """Add `w` times row `r` of `x` to row `j` of `out`, whose width counts.
+
+    The same numbers as a loop: product and sum are rounded each. Compilers leave that loop as it is,
+    since what it writes might be what says which row to read.
+    """
+    signature = types.void(out, j, x, r, types.float32)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = context.get_value_type(types.intp)
+        lanes = ir.VectorType(ir.FloatType(), LANES)
+        to, width = _row(context, builder, sig, args, 0, 1)
+        of, _ = _row(context, builder, sig, args, 2, 3)
+        times = ir.Constant(lanes, ir.Undefined)
+        for k in range(LANES):
+            times = builder.insert_element(times, args[4], ir.Constant(ir.IntType(32), k))
+        start, step = ir.Constant(word, 0), ir.Constant(word, LANES)
+        with cgutils.for_range_slice(builder, start, width, step, word) as (f, _):
+            at = [builder.bitcast(builder.gep(p, [f]), lanes.as_pointer()) for p in (to, of)]
+            total, value = (builder.load(p, align=4) for p in at)
+            builder.store(builder.fadd(total, builder.fmul(times, value)), at[0], align=4)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+add_times: Callable[..., None] = _add_times
 
 
 @kernel
@@ -115,6 +145,6 @@ def through(
     """
     for f in range(0, matrix.shape[0], LANES):
         for j in range(n):
-            parts = _dot8(x, r + j, matrix, f)
+            parts = dot8(x, r + j, matrix, f)
             for k in range(LANES):
                 out[row + j, f + k] = parts[k]

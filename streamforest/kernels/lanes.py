@@ -63,16 +63,36 @@ def _distances(context: Any, builder: Any, sig: Any, args: Any, slots: int) -> l
             near = builder.fcmp_ordered("<=", square, most)
             part = builder.select(near, square, else_)
             builder.store(builder.fadd(builder.load(total), part), total)
-    return [sum_of(builder, builder.load(total)) for total in sums]
+    return sums_of(builder, [builder.load(total) for total in sums])
 
 
-def sum_of(builder: Any, lanes: Any) -> Any:
-    """The lanes of a vector added up pairwise."""
-    parts = [builder.extract_element(lanes, ir.Constant(ir.IntType(32), k)) for k in range(LANES)]
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [builder.fadd(a, b) for a, b in zip(parts[:half], parts[half:])]
-    return parts[0]
+def sums_of(builder: Any, vectors: list[Any]) -> list[Any]:
+    """The lanes of each vector added up pairwise: the upper half to the lower one, until one is left.
+
+    Four vectors go together: turned round after the first step, their sums are the lanes of one.
+    """
+
+    def pick(a: Any, b: Any, *which: int) -> Any:
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(which)), list(which))
+        return builder.shuffle_vector(a, b, mask)
+
+    def lane(vector: Any, k: int) -> Any:
+        return builder.extract_element(vector, ir.Constant(ir.IntType(32), k))
+
+    fours = [builder.fadd(pick(v, v, 0, 1, 2, 3), pick(v, v, 4, 5, 6, 7)) for v in vectors]
+    out = []
+    while len(fours) >= 4:
+        a, b, c, d = fours[:4]
+        del fours[:4]
+        ab, cd = pick(a, b, 0, 4, 1, 5), pick(c, d, 0, 4, 1, 5)  # a0 b0 a1 b1, c0 d0 c1 d1
+        ab2, cd2 = pick(a, b, 2, 6, 3, 7), pick(c, d, 2, 6, 3, 7)
+        ab, cd = builder.fadd(ab, ab2), builder.fadd(cd, cd2)  # a0+a2 b0+b2 a1+a3 b1+b3, …
+        total = builder.fadd(pick(ab, cd, 0, 1, 4, 5), pick(ab, cd, 2, 3, 6, 7))
+        out += [lane(total, k) for k in range(4)]
+    for v in fours:
+        two = builder.fadd(pick(v, v, 0, 1), pick(v, v, 2, 3))
+        out.append(builder.fadd(lane(two, 0), lane(two, 1)))
+    return out
 
 
 @intrinsic

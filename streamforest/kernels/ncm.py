@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.dots import dot, dot2, dot4
-from streamforest.kernels.seats import pointer
+from streamforest.kernels.dots import dot, dot2, dot4, dot8
+from streamforest.kernels.seats import borrowed, pointer
 
 Record = Any
 """One element of a structured array: mypy knows nothing of its fields."""
@@ -170,6 +170,24 @@ def view(table: NDArray[np.int64], t: int) -> Tree:
 
 
 @kernel
+def lent(tree: Tree) -> Tree:
+    """The same tree, borrowed (`seats.borrowed`)."""
+    return Tree(
+        borrowed(tree.info),
+        borrowed(tree.node),
+        borrowed(tree.hist),
+        borrowed(tree.half),
+        borrowed(tree.side),
+        borrowed(tree.label),
+        borrowed(tree.cen),
+        borrowed(tree.leaf),
+        borrowed(tree.next),
+        borrowed(tree.prev),
+        borrowed(tree.metric),
+    )
+
+
+@kernel
 def nearest(
     x: NDArray[np.float32],
     r: int,
@@ -182,6 +200,14 @@ def nearest(
     best = 0
     least = np.float32(np.inf)
     j = 0
+    while j + 8 <= k:
+        eight = dot8(x, r, cen, first + j)
+        for i in range(8):
+            a = half[first + j + i] - eight[i]
+            if a < least:
+                least = a
+                best = j + i
+        j += 8
     while j + 4 <= k:
         a, b, c, d = dot4(x, r, cen, first + j)
         a = half[first + j] - a

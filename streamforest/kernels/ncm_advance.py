@@ -19,7 +19,7 @@ from streamforest.kernels.ncm import (
     times_in_bag,
     view,
 )
-from streamforest.kernels.ncm_ahead import ask_for_rows, descend_all, descend_rows
+from streamforest.kernels.ncm_ahead import descend_all, descend_rows, newest_of_all
 from streamforest.kernels.ncm_grow import FITS, HIST, grow
 from streamforest.kernels.ncm_means import (
     LENSES,
@@ -29,8 +29,8 @@ from streamforest.kernels.ncm_means import (
     note_gap,
     vote_of_means,
 )
-from streamforest.kernels.ncm_memory import fill_in, ground_of_leaf, to_columns
-from streamforest.kernels.ncm_near import vote_of_neighbours
+from streamforest.kernels.ncm_memory import fill_in, ground_of_leaf
+from streamforest.kernels.ncm_near import newest, vote_of_neighbours
 from streamforest.kernels.ncm_novelty import far_from_means, far_from_rows
 from streamforest.kernels.tree import LEARN, VOTE_UNIT
 
@@ -156,33 +156,19 @@ def grow_leaves(
 @kernel
 def advance(
     trees: NDArray[np.int64],
-    rows: NDArray[np.float32],
-    label: NDArray[np.int32],
-    numbers: NDArray[np.int64],
-    mean: NDArray[np.float32],
-    n_mean: NDArray[np.int64],
-    spread: NDArray[np.float64],
-    scatter: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    lens: NDArray[np.float32],
-    seen_means: NDArray[np.float32],
-    half_means: NDArray[np.float32],
-    gap: NDArray[np.float64],
+    memory: Memory,
+    means: Means,
     near: NDArray[np.float32],
     usual: NDArray[np.float64],
     of_class: NDArray[np.int64],
     fill: NDArray[np.float32],
-    column: NDArray[np.int32],
-    categorical: NDArray[np.uint8],
-    codes: NDArray[np.int32],
-    stats: NDArray[np.float64],
-    params: NDArray[np.void],
+    p: Record,
     table: NDArray[np.int64],
     first: int,
     last: int,
     progress: NDArray[np.int64],
     want: NDArray[np.int64],
-    batch: NDArray[np.float64],
+    x: NDArray[np.float32],
     y: NDArray[np.int64],
     op: NDArray[np.uint8],
     slots: NDArray[np.int32],
@@ -206,12 +192,7 @@ def advance(
     when an array of a tree is too small, with `want` filled in. `strange`, if it has columns, gets what
     each tree and, in its last row, the class means say about how far each row is from what they know.
     """
-    memory = Memory(rows, label, numbers)
-    means = Means(mean, n_mean, spread, scatter, weight, lens, seen_means, half_means, gap)
-    p = params[0]
-    x = to_columns(batch, op, column, categorical, codes, stats, rows.shape[1])
     n = x.shape[0]
-    fill_in(x, fill)
     if first == 0 and progress[MEANS] == 0:
         _move_means(means, near, x, y, op, number, reuse, p, speaker, picks, leads, votes, strange)
         progress[MEANS] = 1
@@ -220,10 +201,13 @@ def advance(
     if alone:
         leaves = np.empty(last, np.int64)
         descend_all(trees, first, last, x, leaves)
-        if p.judges and p.neighbours:
-            ask_for_rows(trees, first, last, memory, leaves, p.neighbours, np.empty(last, np.int64))
     else:
         leaves = np.empty(_AT_ONCE, np.int64)
+    found = np.empty(last, np.int64)
+    rows = np.empty((last, p.neighbours + 1), np.int64)
+    square = np.empty(p.neighbours, np.float32)
+    if alone and p.judges and p.neighbours:
+        newest_of_all(trees, first, last, memory, leaves, p.neighbours, rows, found)
     still = not alone and not (op & LEARN).any()  # then rows go down side by side
     for t in range(first, last):
         tree = view(trees, t)
@@ -261,8 +245,10 @@ def advance(
                     if p.judges:
                         routes[t, BEST] = vote(tree, leaf, now_of, p.balanced, votes, r)
                         if p.neighbours:
+                            if not alone:
+                                found[t] = newest(tree, leaf, p.neighbours, rows, t)
                             nears[t] = vote_of_neighbours(
-                                tree, leaf, memory, near, usual, p.neighbours, x, r, votes
+                                tree, rows, t, found[t], memory, near, usual, x, r, square, votes
                             )
                             if r < strange.shape[1] and nears[t] >= 0.0:
                                 strange[t, r] = far_from_rows(tree, nears[t], usual)

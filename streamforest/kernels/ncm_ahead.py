@@ -106,7 +106,7 @@ def _ask_for_split(trees: NDArray[np.int64], t: int, i: int) -> None:
 
 
 @kernel
-def ask_for_rows(
+def newest_of_all(
     trees: NDArray[np.int64],
     first: int,
     last: int,
@@ -114,24 +114,29 @@ def ask_for_rows(
     leaf: NDArray[np.int64],
     most: int,
     slots: NDArray[np.int64],
+    n: NDArray[np.int64],
 ) -> None:
-    """The newest `most` rows of each tree's leaf."""
+    """The newest `most` rows of each tree's leaf, the same as `newest` finds; what they hold is asked for."""
     rows, label = memory.rows, memory.label
     start = rows.ctypes.data
     width = 4 * rows.shape[1]
     for t in range(first, last):
-        slots[t] = view(trees, t).node[leaf[t]].head
-    for _ in range(most):
+        n[t] = 0
+        slots[t, 0] = view(trees, t).node[leaf[t]].head
+    for a in range(most):
         left = 0
         for t in range(first, last):
-            slot = slots[t]
-            if slot >= 0:
-                for at in range(start + slot * width, start + (slot + 1) * width, LINE):
-                    ask(at)
-                ask(label.ctypes.data + slot * 4)
-                slots[t] = view(trees, t).next[slot]
-                if slots[t] >= 0:
-                    ask(trees[t, NEXT_AT] + slots[t] * 4)
-                    left += 1
+            slot = slots[t, a]
+            if n[t] < a or slot < 0:
+                continue
+            n[t] = a + 1
+            for at in range(start + slot * width, start + (slot + 1) * width, LINE):
+                ask(at)
+            ask(label.ctypes.data + slot * 4)
+            after = view(trees, t).next[slot]
+            slots[t, a + 1] = after
+            if after >= 0:
+                ask(trees[t, NEXT_AT] + after * 4)
+                left += 1
         if left == 0:
             break

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.dots import dot, through
+from streamforest.kernels.dots import add_times, dot, through
 from streamforest.kernels.ncm import (
     Record,
     Tree,
+    lent,
     link,
     nearest,
     new_leaf,
@@ -24,6 +25,7 @@ from streamforest.kernels.ncm import (
 )
 from streamforest.kernels.ncm_sides import gather_cells, search_sides
 from streamforest.kernels.ncm_svm import split_plane
+from streamforest.kernels.seats import borrowed
 
 FITS, NODES, ROWS, HIST = range(4)
 """Which array is too small for what comes next."""
@@ -54,6 +56,7 @@ def grow(
     With `fresh` the leaf's own histogram and rows are made anew as well. Returns FITS, or which array
     is too small: nothing has changed then, and the same call after enlarging gives the same subtree.
     """
+    tree = lent(tree)
     info = tree.info[0]
     nodes, rows, hist, tests = info.n_nodes, info.n_rows, info.hist_top, info.draws
     label, in_bag = ground.label, ground.times  # a field taken in a loop is counted each time
@@ -203,13 +206,13 @@ def _partition(
     """Rows of side 0 first, both sides in their order; where the second begins."""
     middle = low
     rest = 0
-    for b in range(low, high):
-        if cell[b] == 0:
-            at[middle] = at[b]
-            middle += 1
-        else:
-            spare[rest] = at[b]
-            rest += 1
+    for b in range(low, high):  # written to both: which of the two it is cannot be foreseen
+        row = at[b]
+        at[middle] = row
+        spare[rest] = row
+        right = cell[b]
+        middle += 1 - right
+        rest += right
     for b in range(rest):
         at[middle + b] = spare[b]
     return middle
@@ -249,8 +252,10 @@ def _split_nearest(
     cell: NDArray[np.int32],
 ) -> bool:
     """Try to split node `i` by `k` class means; `cell` gets the side of each row."""
+    tree = lent(tree)
+    at, which, times, cell = borrowed(at), borrowed(which), borrowed(times), borrowed(cell)
     info = tree.info[0]
-    z, cen, half = ground.z, tree.cen, tree.half
+    z, cen, half = borrowed(ground.z), tree.cen, tree.half
     width = cen.shape[1]
     first = info.n_rows
     drawn = np.arange(seen).astype(np.int32)
@@ -266,8 +271,7 @@ def _split_nearest(
         if w > 0:
             j = row_of[which[b]]
             if j >= 0:
-                for f in range(width):
-                    mean[j, f] += w * z[at[b], f]
+                add_times(mean, j, z, at[b], w)
     for j in range(k):
         share = np.float32(1.0) / np.float32(n_of[drawn[j]])
         for f in range(width):

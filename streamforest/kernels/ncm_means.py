@@ -231,34 +231,40 @@ def grind(means: Means, columns: int) -> None:
                 means.lens[lens, f, g] = np.float32(inverse[max(f, g), min(f, g)])
 
 
+@kernel
+def _take_times(out: NDArray[np.float64], row: NDArray[np.float64], w: float) -> None:
+    """Take `w` times a row from another."""
+    for j in range(out.shape[0]):
+        out[j] -= w * row[j]
+
+
 @routine
 def invert(a: NDArray[np.float64]) -> NDArray[np.float64]:
     """The lower half of the inverse of a positive definite matrix, given its lower half."""
     n = a.shape[0]
-    # Inner loops run over a row and sum nothing up, so that they become vector instructions; every
-    # number is still the sum over k in its order.
+    # Inner loops run over rows of two arrays, from 0 on, and sum nothing up: that makes them vector
+    # instructions. Every number is still the sum over k in its order.
     up = np.zeros((n, n))  # Cholesky: a = upᵀ·up
     for i in range(n):
         for j in range(i + 1):
             up[j, i] = a[i, j]
+    pivot = np.empty(n)
     for k in range(n):
         up[k, k] = math.sqrt(up[k, k])
         for j in range(k + 1, n):
             up[k, j] /= up[k, k]
+        pivot[:] = up[k]
         for i in range(k + 1, n):
-            for j in range(i, n):
-                up[i, j] -= up[k, i] * up[k, j]
+            _take_times(up[i, i:], pivot[i:], pivot[i])
     inv = np.zeros((n, n))  # inverse of upᵀ
     for i in range(n):
         for k in range(i):
-            for j in range(k + 1):
-                inv[i, j] -= up[k, i] * inv[k, j]
+            _take_times(inv[i, : k + 1], inv[k, : k + 1], up[k, i])
         for j in range(i):
             inv[i, j] /= up[i, i]
         inv[i, i] = 1.0 / up[i, i]
     out = np.zeros((n, n))
     for k in range(n):
         for i in range(k + 1):
-            for j in range(i + 1):
-                out[i, j] += inv[k, i] * inv[k, j]
+            _take_times(out[i, : i + 1], inv[k, : i + 1], -inv[k, i])
     return out

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.lanes import CAP, GAP, SCALE, lane_distance
+from streamforest.kernels.lanes import CAP, GAP, SCALE, lane_distance, lane_distance4
 from streamforest.kernels.ncm import FULL_PLAIN, RAW, Memory, Tree
 from streamforest.kernels.ncm_memory import SEEN, VARIANCE
 from streamforest.kernels.tree import VOTE_UNIT
@@ -31,33 +31,55 @@ def distance_of(tree: Tree) -> int:
 
 
 @kernel
+def newest(tree: Tree, leaf: int, most: int, slots: NDArray[np.int64], t: int) -> int:
+    """The slots of the newest `most` rows of a leaf, to `slots[t]`. Returns how many there are."""
+    n = 0
+    slot = tree.node[leaf].head
+    while slot >= 0 and n < most:
+        slots[t, n] = slot
+        slot = tree.next[slot]
+        n += 1
+    return n
+
+
+@kernel
 def vote_of_neighbours(
     tree: Tree,
-    leaf: int,
+    slots: NDArray[np.int64],
+    t: int,
+    n: int,
     memory: Memory,
     metric: NDArray[np.float32],
     usual: NDArray[np.float64],
-    most: int,
     x: NDArray[np.float32],
     r: int,
+    square: NDArray[np.float32],
     votes: NDArray[np.int64],
 ) -> float:
-    """Add the rows of a leaf to `votes[r, 2]`; the squared distance of the nearest, or -1."""
+    """Add the rows in the first `n` slots of `slots[t]`, those of a leaf, to `votes[r, 2]`; the squared
+    distance of the nearest, or -1.
+    """
     kind = distance_of(tree)
+    a = 0
+    while a + 4 <= n:
+        square[a], square[a + 1], square[a + 2], square[a + 3] = lane_distance4(
+            memory.rows, slots[t, a], slots[t, a + 1], slots[t, a + 2], slots[t, a + 3],
+            x, r, metric, kind,
+        )  # fmt: skip
+        a += 4
+    while a < n:
+        square[a] = lane_distance(memory.rows, slots[t, a], x, r, metric, kind)
+        a += 1
     reach = usual[kind]
     least = -1.0
-    slot = tree.node[leaf].head
-    for _ in range(most):
-        if slot < 0:
-            break
-        d = float(lane_distance(memory.rows, slot, x, r, metric, kind))
+    for a in range(n):
+        d = float(square[a])
         if d < np.inf and (least < 0.0 or d < least):
             least = d
         if reach > 0.0 and d < np.inf:
             q = min(_NEAREST, reach / (d + 1e-3 * reach))
             q = q * q * q
-            votes[r, 2, memory.label[slot]] += np.int64(np.rint(q * q * VOTE_UNIT))
-        slot = tree.next[slot]
+            votes[r, 2, memory.label[slots[t, a]]] += np.int64(np.rint(q * q * VOTE_UNIT))
     return least
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.dots import dot
+from streamforest.kernels.dots import add_times, dot
 from streamforest.kernels.ncm import (
     Memory,
     Record,
@@ -157,8 +157,7 @@ def _refit_means(
         for a in range(m):
             if ground.label[a] == y and ground.times[a] > 0:
                 w = np.float32(ground.times[a])
-                for f in range(width):
-                    mean[0, f] += w * ground.z[a, f]
+                add_times(mean, 0, ground.z, a, w)
         share = np.float32(1.0) / np.float32(total[place[y]])
         for f in range(width):
             mean[0, f] *= share

@@ -64,20 +64,18 @@ def _score(votes: NDArray[np.int64], r: int, k: int, share: NDArray[np.float64])
 
 
 @routine
-def blend(
-    votes: NDArray[np.int64], n_trees: int, weights: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def blend_to(
+    votes: NDArray[np.int64], n_trees: int, weights: NDArray[np.float64], out: NDArray[np.int64]
+) -> None:
     """One score per row and class: the opinions by their shares.
 
     In whole units again: sums of integers do not depend on how many classes stand beside them.
     """
     share = np.empty(3)
-    out = np.empty((votes.shape[0], votes.shape[2]), np.int64)
     for r in range(votes.shape[0]):
         _shares(votes, r, n_trees, weights, share)
         for k in range(votes.shape[2]):
             out[r, k] = np.int64(_score(votes, r, k, share))
-    return out
 
 
 @routine

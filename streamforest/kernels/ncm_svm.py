@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.dots import dot
+from streamforest.kernels.dots import add_times, dot
 from streamforest.kernels.entropy import xlogx
 from streamforest.kernels.ncm import Record, Tree, within
 
@@ -85,8 +85,7 @@ def scaled_rows(
     width = tree.cen.shape[1]
     mean = np.zeros((1, width), np.float32)
     for b in range(low, high):
-        for f in range(width):
-            mean[0, f] += z[at[b], f]
+        add_times(mean, 0, z, at[b], np.float32(1.0))
     share = np.float32(1.0) / np.float32(high - low)
     for f in range(width):
         mean[0, f] *= share

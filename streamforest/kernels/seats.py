@@ -15,7 +15,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numba.np.numpy_support import carray
 from numpy.typing import NDArray
+
+from streamforest.kernels.compiling import kernel
 
 _MOST_AXES = 3
 
@@ -43,3 +46,13 @@ def _pointer(typingctx: Any, address: Any) -> Any:
 
 pointer: Callable[..., Any] = _pointer
 """What kernels call: without the typing context that numba adds."""
+
+
+@kernel
+def borrowed(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array without an owner, for whoever is done before its owner is.
+
+    Each time an owned array is handed on or taken out of a tuple its references are counted up and down,
+    in loops too; one that is known to have no owner is not counted.
+    """
+    return carray(pointer(array.ctypes.data), array.shape, array.dtype)
