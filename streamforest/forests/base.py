@@ -209,6 +209,7 @@ class Forest(Engine, base.MiniBatchClassifier):
             return self._predict_trees(X)
 
     def _predict_trees(self, X: Any) -> NDArray[np.int64]:
+        self._refuse_if_broken()
         self._routed = None
         n = length(X)
         rows, known = self._encode(X, np.zeros(n, np.bool_))
@@ -303,6 +304,7 @@ class Forest(Engine, base.MiniBatchClassifier):
         self._routed = None
 
     def _scores_one(self, x: Any) -> NDArray[Any]:
+        self._refuse_if_broken()
         self._routed = None
         row = self._one_row(x, learn=False)
         if self._one_votes.shape[-1] != len(self._labels):

@@ -7,11 +7,12 @@ holds. Everything that learns or predicts ends in `_call`, or for single events 
 from __future__ import annotations
 
 import abc
+import copy
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ _MOST_VOTES = 1 << 22  # numbers that hold their votes: fewer rows where there a
 _WORTH_THREADS = 64  # tree-rows below which handing work to threads costs more than it saves
 NO_ANSWER = np.zeros((0, 0))
 WANTS = 8  # kinds of arrays a kernel may ask to enlarge, at most
-_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock")
+_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock", "_seats", "_table")
 ONE_TRUE = np.ones(1, np.bool_)
 _OP_LEARN = np.full(1, LEARN, np.uint8)
 
@@ -179,6 +180,7 @@ class Engine(abc.ABC):
                 self._end_epoch()
         except BaseException:
             self._broken = True
+            self._progress.fill(0)
             raise
         if self._n_learned % _CHUNK == 0:
             self._tidy()
@@ -277,3 +279,8 @@ class Engine(abc.ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._scratch()
+        self._broken = state.get("_broken", False)
+
+    def __copy__(self) -> Self:
+        """Two forests on one set of arrays would pull them from under each other."""
+        return copy.deepcopy(self)

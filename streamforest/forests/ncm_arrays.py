@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.kernels import ncm
+from streamforest.kernels import ncm, ncm_leaves
 from streamforest.kernels.ncm import NODE, RAW, TABLE_WIDTH, TREE, Tree
 from streamforest.kernels.ncm_grow import HIST, NODES, ROWS
 
@@ -34,7 +34,7 @@ def new_tree(
         prev=np.full(slots, -1, np.int32),
         metric=metric,
     )
-    ncm.new_leaf(tree, 0)
+    ncm_leaves.new_leaf(tree, 0)
     return tree
 
 
@@ -75,10 +75,10 @@ def enlarged(tree: Tree, short: int, rows: int) -> Tree:
 
 def _repacked(tree: Tree, rows: int) -> Tree:
     """Histograms in a new arena, without the gaps that moved ones left."""
-    used = ncm.hist_in_use(tree)
+    used = ncm_leaves.hist_in_use(tree)
     # a leaf that moves to a larger place takes twice what it has, a new one at most 4 a row
     hist = np.zeros(4 * used + 4 * rows + 64, np.int32)
-    ncm.repack(tree, hist)
+    ncm_leaves.repack(tree, hist)
     return tree._replace(hist=hist)
 
 

@@ -105,8 +105,8 @@ class NCMRows(Forest):
         self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
     ) -> None:
         if len(X) > len(self._picks):
+            self._leads = np.zeros((len(X), LENSES))  # first: the kernel goes by how long picks are
             self._picks = np.full((len(X), LENSES), -1, np.int64)
-            self._leads = np.zeros((len(X), LENSES))
         n = int(np.count_nonzero(learns))
         if n == 0:
             return

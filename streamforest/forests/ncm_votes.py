@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from streamforest.kernels.ncm_memory import MEAN
 from streamforest.kernels.ncm_move import BLEND, JUDGE, STAGE, TREES
 from streamforest.kernels.ncm_near import settle_distances
 from streamforest.kernels.ncm_shared import BLENDS
-from streamforest.kernels.seats import table_of
+from streamforest.kernels.seats import Seats
 from streamforest.kernels.tree import LEARN
 
 _UNJUDGED = BLENDS.min(axis=1) + BLENDS[:, ncm_shared.TREES] / 8  # all are heard, trees most
@@ -49,14 +48,14 @@ class NCMVotes(NCMRows):
         self._readdress()
         self._one_slots = np.full(1, -1, np.int32)
         self._one_out = _NO_OUT
-        self._one_seats: tuple[tuple[Any, ...], NDArray[np.int64]] = (), _NO_OUT
+        self._seats = Seats(lambda *held: ncm_move.arrays_of(*held, XLOGX, BLENDS))
 
-    def _seats(self) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
-        """All arrays, and their table; made anew when one of them has been exchanged.
+    def _held(self) -> tuple[Any, ...]:
+        """What the kernel's table is made of; whoever uses the table holds on to it meanwhile.
 
-        Whoever uses the table holds the arrays meanwhile.
+        The trees' own arrays stand in a table of their own: they live as long as `_trees` holds them.
         """
-        arrays = (
+        return (
             self._memory,
             self._means,
             self._near,
@@ -78,11 +77,6 @@ class NCMVotes(NCMRows):
             self._tally,
             self._table,
         )
-        seats = self._one_seats
-        if not seats[0] or not all(map(is_, arrays, seats[0])):
-            table = table_of(ncm_move.arrays_of(*arrays, XLOGX, BLENDS))
-            seats = self._one_seats = arrays, table  # both at once: threads ask side by side
-        return seats
 
     def _run(
         self,
@@ -98,9 +92,9 @@ class NCMVotes(NCMRows):
         votes: NDArray[np.int64],
         out: NDArray[np.int64],
     ) -> bool:
-        _held, table = self._seats()
+        held = self._held()
         return self._kernel.run(  # type: ignore[no-any-return]
-            table,
+            self._seats.table(held),
             parts,
             first,
             last,
@@ -274,18 +268,20 @@ class NCMVotes(NCMRows):
 
     def tree_errors(self) -> NDArray[np.float64]:
         """The running share of events that each tree alone got wrong."""
-        return np.array([tree.info["error"][0] for tree in self._trees])
+        with self._lock:
+            return np.array([tree.info["error"][0] for tree in self._trees])
 
     def out_of_bag_errors(self) -> NDArray[np.float64]:
         """The share of rows outside its bags that each tree alone gets wrong."""
-        out = np.zeros(self.n_trees)
-        for t, tree in enumerate(self._trees):
-            wrong, n = ncm_bags.out_of_bag(
-                tree,
-                self._memory,
-                self._order[: self._n_rows],
-                self._of_class,
-                int(self._params["balanced"][0]),
-            )
-            out[t] = wrong / max(n, 1)
-        return out
+        with self._lock:
+            out = np.zeros(self.n_trees)
+            for t, tree in enumerate(self._trees):
+                wrong, n = ncm_bags.out_of_bag(
+                    tree,
+                    self._memory,
+                    self._order[: self._n_rows],
+                    self._of_class,
+                    int(self._params["balanced"][0]),
+                )
+                out[t] = wrong / max(n, 1)
+            return out

@@ -55,6 +55,7 @@ def demand_trees(n_nodes: NDArray[Any], feature: NDArray[Any], left: NDArray[Any
 def dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     """Metadata and arrays of a forest."""
     with forest._lock:
+        forest._refuse_if_broken()
         return _dump(forest)
 
 

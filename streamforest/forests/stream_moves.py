@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from streamforest.kernels.entropy import STEPS, XLOGX
 from streamforest.kernels.mixing import MIXTURES, OPINIONS
 from streamforest.kernels.ring import Grove
 from streamforest.kernels.ring_move import DONE, JUDGE, MIX, PLAIN, SHORT_TREES, STAGE, TREES
-from streamforest.kernels.seats import table_of
+from streamforest.kernels.seats import Seats
 from streamforest.kernels.tree import LEARN
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -74,14 +73,11 @@ class StreamMoves(Forest):
         self._progress = np.zeros(self.n_trees + 1, np.int64)
         self._routes = np.zeros((self.n_trees, 3), np.int64)
         self._one_out = _NO_OUT
-        self._one_seats: tuple[tuple[Any, ...], NDArray[np.int64]] = (), _NO_OUT
+        self._seats = Seats(lambda *held: ring_move.arrays_of(*held, STEPS, XLOGX))
 
-    def _seats(self) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
-        """All arrays, and their table; made anew when one of them has been exchanged.
-
-        Whoever uses the table holds the arrays meanwhile.
-        """
-        arrays = (
+    def _held(self) -> tuple[Any, ...]:
+        """What the kernel's table is made of; whoever uses the table holds on to it meanwhile."""
+        return (
             self._grove,
             self._plain.arrays,
             self._params,
@@ -94,11 +90,6 @@ class StreamMoves(Forest):
             self._loss,
             self._plain.want,
         )
-        seats = self._one_seats
-        if not seats[0] or not all(map(is_, arrays, seats[0])):
-            table = table_of(ring_move.arrays_of(*arrays, STEPS, XLOGX))
-            seats = self._one_seats = arrays, table  # both at once: threads ask side by side
-        return seats
 
     def _run(
         self,
@@ -114,9 +105,9 @@ class StreamMoves(Forest):
         votes: NDArray[np.int64],
         out: NDArray[np.int64],
     ) -> int:
-        _held, table = self._seats()
+        held = self._held()
         return self._kernel.run(  # type: ignore[no-any-return]
-            table,
+            self._seats.table(held),
             parts,
             first,
             last,

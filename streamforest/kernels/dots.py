@@ -105,7 +105,8 @@ dot8: Callable[..., tuple[float, ...]] = _several(8)
 def _add_times(typingctx: Any, out: Any, j: Any, x: Any, r: Any, w: Any) -> Any:
     """Add `w` times row `r` of `x` to row `j` of `out`, whose width counts.
 
-    The same numbers as a loop: product and sum are rounded each. Compilers leave that loop as it is,
+    Both are float32, contiguous, with widths that are multiples of LANES; `x` is at least as wide. The
+    same numbers as a loop: product and sum are rounded each. Compilers leave that loop as it is,
     since what it writes might be what says which row to read.
     """
     signature = types.void(out, j, x, r, types.float32)

@@ -1,4 +1,4 @@
-"""The NCM forest's kernel: trees move through the rows of a batch, predict and then learn."""
+"""NCM trees move through the rows of a batch: each predicts and then learns, row by row."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.ncm import (
-    Memory,
-    Record,
-    Tree,
-    count,
-    descend,
-    hist_room,
-    link,
-    times_in_bag,
-    view,
-)
+from streamforest.kernels.ncm import Memory, Record, Tree, descend, times_in_bag, view
 from streamforest.kernels.ncm_ahead import descend_all, descend_rows, newest_of_all
 from streamforest.kernels.ncm_grow import FITS, HIST, grow
+from streamforest.kernels.ncm_leaves import count, hist_room, link
 from streamforest.kernels.ncm_means import (
     LENSES,
     Means,

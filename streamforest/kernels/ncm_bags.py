@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.compiling import kernel, routine
-from streamforest.kernels.ncm import Memory, Tree, count, hist_room, times_in_bag
+from streamforest.kernels.ncm import Memory, Tree, times_in_bag
 from streamforest.kernels.ncm_grow import FITS, HIST
+from streamforest.kernels.ncm_leaves import count, hist_room
 
 
 @routine

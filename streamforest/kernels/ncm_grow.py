@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.dots import add_times, dot, through
-from streamforest.kernels.ncm import (
-    Record,
-    Tree,
-    lent,
-    link,
-    nearest,
-    new_leaf,
-    within,
-)
+from streamforest.kernels.ncm import Record, Tree, lent, nearest, within
+from streamforest.kernels.ncm_leaves import link, new_leaf
 from streamforest.kernels.ncm_sides import gather_cells, search_sides
 from streamforest.kernels.ncm_svm import split_plane
 from streamforest.kernels.seats import borrowed
@@ -225,7 +218,8 @@ def to_metric(tree: Tree, mean: NDArray[np.float32], row: int) -> None:
     if tree.metric.shape[0] == 1:
         for j in range(n):
             for f in range(width):
-                tree.cen[row + j, f] = mean[j, f] * tree.metric[0, f]
+                # no -0.0 where a column does not count: how wide the arrays are must not show
+                tree.cen[row + j, f] = mean[j, f] * tree.metric[0, f] + np.float32(0.0)
     else:
         through(mean, 0, n, tree.metric, tree.cen, row)
     for j in range(n):

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.lanes import LANES
-from streamforest.kernels.ncm import Memory, Tree, times_in_bag, uncount, unlink
+from streamforest.kernels.ncm import Memory, Tree, times_in_bag
 from streamforest.kernels.ncm_grow import Ground
+from streamforest.kernels.ncm_leaves import uncount, unlink
 from streamforest.kernels.tree import LEARN
 
 SEEN, MEAN, VARIANCE, SHIFT = range(4)

@@ -128,7 +128,7 @@ def move(
         if parts & STAGE:
             ncm_memory.stage(memory, stats, x, y, slots, number, columns)
         ncm_memory.fill_in(x, fill)
-        if not ncm_advance.advance(
+        if parts & TREES and not ncm_advance.advance(
             trees, memory, means, near, usual, of_class, fill, p, table, first, last, progress,
             want, x, y, op, slots, number, classes, routes, picks, leads, nears, speaker, reuse,
             votes, strange,

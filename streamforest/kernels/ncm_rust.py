@@ -12,18 +12,9 @@ from numpy.typing import NDArray
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.dots import add_times, dot
-from streamforest.kernels.ncm import (
-    Memory,
-    Record,
-    Tree,
-    count,
-    descend,
-    goes_right,
-    hist_room,
-    times_in_bag,
-    uncount,
-)
+from streamforest.kernels.ncm import Memory, Record, Tree, descend, goes_right, times_in_bag
 from streamforest.kernels.ncm_grow import FITS, HIST, ROWS, Ground, to_metric
+from streamforest.kernels.ncm_leaves import count, hist_room, uncount
 from streamforest.kernels.ncm_memory import fill_in
 from streamforest.kernels.ncm_svm import (
     descend_hinge,

@@ -9,6 +9,7 @@ the arrays alive as long as it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,21 @@ def table_of(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
             raise ValueError(f"an array of shape {array.shape} is not contiguous")
         row[: 1 + array.ndim] = array.ctypes.data, *array.shape
     return out
+
+
+class Seats:
+    """The table of a forest, made anew when one of its arrays has been exchanged for another."""
+
+    def __init__(self, spread: Callable[..., Sequence[NDArray[Any]]]) -> None:
+        self._spread = spread  # from what the forest holds to the arrays in the order of the table
+        self._made: tuple[tuple[Any, ...], NDArray[np.int64]] = (), np.zeros((0, 0), np.int64)
+
+    def table(self, held: tuple[Any, ...]) -> NDArray[np.int64]:
+        """The table of what a forest holds now."""
+        made = self._made
+        if not made[0] or not all(map(is_, held, made[0])):
+            made = self._made = held, table_of(self._spread(*held))  # at once: threads ask too
+        return made[1]
 
 
 @intrinsic

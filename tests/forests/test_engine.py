@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import threading
 from typing import Any
@@ -11,7 +12,12 @@ import pandas as pd
 import pytest
 from support.events import blobs, growing_stream
 
-from streamforest import LEARN, ConsistentForestClassifier, OnlineForestClassifier
+from streamforest import (
+    LEARN,
+    ConsistentForestClassifier,
+    NCMForestClassifier,
+    OnlineForestClassifier,
+)
 from streamforest.errors import FeatureError, StreamForestError
 from streamforest.forests.snapshot import encode
 
@@ -90,6 +96,25 @@ def test_an_interrupted_model_says_so(by_batch: bool, monkeypatch: pytest.Monkey
         model.advance(X, y)
     with pytest.raises(StreamForestError, match="load the last snapshot"):
         model.learn_one(dict(enumerate(X[0])), 1)
+    with pytest.raises(StreamForestError, match="load the last snapshot"):
+        copy.deepcopy(model).predict_one(dict(enumerate(X[0])))
+    with pytest.raises(StreamForestError, match="load the last snapshot"):
+        model.predict_trees(X)
+    with pytest.raises(StreamForestError, match="load the last snapshot"):
+        encode({"main": model})
+
+
+@pytest.mark.parametrize("kind", [ConsistentForestClassifier, NCMForestClassifier])
+def test_a_copy_has_arrays_of_its_own(kind: Any) -> None:
+    X, y = blobs(1_000)
+    model = kind(n_trees=3, seed=1)
+    model.advance(X[:500], y[:500])
+    before = encode({"main": model})
+    other = copy.copy(model)
+    other.advance(X[500:], y[500:])
+    assert encode({"main": model}) == before
+    model.advance(X[500:], y[500:])
+    assert encode({"main": model}) == encode({"main": other})
 
 
 def test_routes_of_another_question_are_not_reused() -> None:

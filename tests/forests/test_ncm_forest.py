@@ -316,3 +316,29 @@ def test_questions_before_many_new_classes_of_the_same_batch() -> None:
     P = model.advance(X, y, op)
     assert (P[:asked, 3:] == 0).all()
     np.testing.assert_array_equal(P[:asked, :3], alone.advance(X[:asked]))
+
+
+@pytest.mark.parametrize("metric", ["full", "within"])
+@pytest.mark.parametrize("saved_at", [200, 590, 600])
+def test_a_snapshot_does_not_tell_how_the_columns_came(metric: str, saved_at: int) -> None:
+    """Rows are made wider than they need to be as features come, by as much as comes at a time; a loaded
+    model has just what it needs.
+    """
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(1_000, 80)), rng.integers(0, 3, 1_000).tolist()
+    X[np.arange(1_000), 4 * np.array(y)] += 3.0
+    events = [dict(enumerate(row[: 8 + k // 10].tolist())) for k, row in enumerate(X)]
+    forest, batched = (NCMForestClassifier(n_trees=3, metric=metric, seed=1) for _ in range(2))
+    for x, label in zip(events[:saved_at], y):
+        forest.learn_one(x, label)
+    batched.advance(events[:saved_at], y[:saved_at])
+    saved = encode({"main": forest})
+    assert encode({"main": batched}) == saved
+    again = decode(saved)[0]["main"]
+    assert again._memory.rows.shape[1] < forest._memory.rows.shape[1], "no test of anything"
+    assert encode({"main": again}) == saved
+    for model in (forest, again):
+        for x, label in zip(events[saved_at:], y[saved_at:]):
+            model.learn_one(x, label)
+    batched.advance(events[saved_at:], y[saved_at:])
+    assert encode({"main": again}) == encode({"main": forest}) == encode({"main": batched})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamforest.kernels.dots import dot, dot2, dot4, through
+from streamforest.kernels.dots import add_times, dot, dot2, dot4, through
 from streamforest.kernels.lanes import lane_distance, lane_distance4
 from streamforest.kernels.ncm_means import invert
 
@@ -25,6 +25,26 @@ def _distances(rows, slots, x, metric, kind):  # type: ignore[no-untyped-def]
     one = np.array([lane_distance(rows, s, x, 0, metric, kind) for s in slots], np.float32)
     four = np.array(lane_distance4(rows, a, b, c, d, x, 0, metric, kind), np.float32)
     return one, four
+
+
+@njit
+def _added(out, j, x, rows, w):  # type: ignore[no-untyped-def]
+    for b in range(rows.shape[0]):
+        add_times(out, j, x, rows[b], w[b])
+
+
+@pytest.mark.parametrize("width", [8, 40])
+def test_rows_added_up(width: int) -> None:
+    rng = np.random.default_rng(width)
+    x = rng.normal(size=(20, width + 8)).astype(np.float32)  # may be wider
+    w = rng.normal(size=20).astype(np.float32)
+    out = np.zeros((3, width), np.float32)
+    _added(out, 1, x, np.arange(20, dtype=np.int32), w)
+    expected = np.zeros(width, np.float32)
+    for row, times in zip(x, w):
+        expected += times * row[:width]
+    assert out[1].tobytes() == expected.tobytes()
+    assert not out[[0, 2]].any()
 
 
 @pytest.mark.parametrize("width", [8, 16, 40, 104])
