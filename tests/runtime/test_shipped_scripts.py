@@ -1,13 +1,15 @@
-"""The scripts in `pipelines/` run as they are; the image knows every kind of forest."""
+"""What stands in `pipelines/` and `docker/` is as the code is."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from streamforest.runtime import tables
 from streamforest.runtime.models import KINDS
 
 TOP = Path(__file__).parents[2]
@@ -29,3 +31,36 @@ def test_the_image_compiles_the_kernels_of_every_kind() -> None:
     text = (TOP / "docker" / "Dockerfile").read_text(encoding="utf-8")
     (kinds,) = re.findall(r"for kind in ([a-z ]+);", text)
     assert kinds.split() == list(KINDS)
+
+
+def test_the_reference_tells_every_key_and_its_default() -> None:
+    known = {
+        "pipeline": tables.PIPELINE,
+        "source": tables.SOURCE,
+        "source.schedule": tables.SCHEDULE,
+        "kafka": {**tables.KAFKA, **tables.SECURITY},
+        "topics": tables.TOPICS,
+        "labels": tables.LABELS,
+        "events": tables.EVENTS,
+        "limits": tables.LIMITS,
+        "predictions": tables.PREDICTIONS,
+        "dead_letters": tables.DEAD_LETTERS,
+        "run": tables.RUN,
+        "metrics": tables.METRICS,
+    }
+    told: dict[str, dict[str, str]] = {}
+    text = (TOP / "pipelines" / "reference.toml").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if table := re.match(r"(?:# )?\[+([a-z_.]+)\]+", line):
+            here = told.setdefault(table[1], {})
+        elif key := re.match(r"(?:# )?([a-z_]+) = ", line):
+            here[key[1]] = line
+    assert {*told} == {*known, "model", "shadow"} == {*tables.TABLES, "source.schedule"}
+    for table_name, keys in known.items():
+        assert list(told[table_name]) == list(keys), table_name
+        for name, option in keys.items():
+            line = told[table_name][name]
+            if line.startswith("# "):  # else it is an example, without a default of its own
+                value = line[2:].split(" = ", 1)[1]
+                default = None if value.startswith("none") else tomllib.loads(f"v = {value}")["v"]
+                assert default == option.default, f"{table_name}.{name}"
