@@ -75,7 +75,7 @@ def baselines(asked: Asked) -> Result:
 def cost(asked: Asked) -> Result:
     """Time of an answer by the number of classes."""
     found = measures.cost(asked.data, _COST_TREES, asked.settings.mu, asked.say)
-    e = measures.exponent(found)
+    e = measures.exponent(found) if len(found) > 1 else None
 
     def tell(console: Console) -> None:
         table = Table(
@@ -92,7 +92,8 @@ def cost(asked: Asked) -> Result:
                 f"{one.us / one.product_us:.2f}",
             )
         console.print(table)
-        console.print(f"time grows as classes to the power of {e:.2f}")
+        if e is not None:
+            console.print(f"time grows as classes to the power of {e:.2f}")
 
     content = {"exponent": e, "points": [asdict(one) for one in found]}
     return Result(tell, content, [measures.cost_panel(found)])
