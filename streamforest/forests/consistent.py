@@ -29,9 +29,9 @@ class ConsistentForestClassifier(CandidateForest):
     inactive leaf with the largest ŝ = p̂·ê, its share of events times its share of errors, takes it; an
     active leaf stays until it splits. With a drift, prefer a forest that forgets: this one does not.
 
-    Any hashable label and any features are taken as they come; see `streamforest.forests.features` for
-    what a value may be. Strings are categories without order: a split asks "is it this value?" or "is
-    it in this random half of the values?".
+    Labels (str, int, bool, finite float) and features are taken as they come; see
+    `streamforest.forests.features` for what a value may be. Strings are categories without order: a split
+    asks "is it this value?" or "is it in this random half of the values?".
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class ConsistentForestClassifier(CandidateForest):
     beta_factor
         β(d) = beta_factor · α(d), at least α(d).
     p_structure
-        The share of events that are structure events.
+        The share of structure events among those that count for either stream.
     p_ignore
         The share that a tree ignores: the third stream of section 3.2. The paper found no use in it.
     max_fringe

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba import njit
 
-_KEPT_CACHES = 4
+_KEPT_CACHES = 8
 
 
 def _cache_folder() -> Path:
@@ -26,8 +26,8 @@ def _cache_folder() -> Path:
 
     numba looks whether the file of a cached function has changed, not whether a function inlined
     into it has: after an upgrade it would go on running the old one. A folder named after the
-    sources cannot be stale. It stands in NUMBA_CACHE_DIR, or in the user's cache folder; of earlier
-    versions the newest few are kept.
+    sources cannot be stale. It stands in NUMBA_CACHE_DIR, or in the user's cache folder; of other
+    versions the few that were used last are kept.
     """
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
@@ -35,14 +35,16 @@ def _cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     base = Path(os.environ.get("NUMBA_CACHE_DIR") or os.path.join(home, "streamforest"))
     folder = base / f"kernels-{digest.hexdigest()[:16]}"
-    if not folder.exists():
-        try:
+    try:
+        if folder.exists():
+            os.utime(folder)
+        else:
             folder.mkdir(parents=True, exist_ok=True)
             others = sorted(base.glob("kernels-*"), key=lambda path: path.stat().st_mtime)
             for old in others[:-_KEPT_CACHES]:
                 shutil.rmtree(old, ignore_errors=True)
-        except OSError:
-            pass  # nowhere to write: numba says so, or compiles at every start
+    except OSError:
+        pass  # nowhere to write: numba says so, or compiles at every start
     return folder
 
 

@@ -69,3 +69,17 @@ def test_the_first_start_compiles_what_it_uses_and_the_next_loads_it(tmp_path: P
     start()
     after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb?")}
     assert after == before  # nothing was compiled again
+
+
+def test_the_caches_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    others = [tmp_path / f"kernels-{k:016}" for k in range(12)]
+    for k, other in enumerate(others):
+        other.mkdir()
+        os.utime(other, (100 + k, 100 + k))
+    os.utime(others[0], (200, 200))  # made first, and in use
+    own = compiling._cache_folder()
+    assert {*tmp_path.iterdir()} == {own, others[0], *others[-6:]}
+    os.utime(own, (1, 1))
+    compiling._cache_folder()
+    assert own.stat().st_mtime > 200
