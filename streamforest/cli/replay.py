@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from streamforest.cli.servers import checked_servers
 from streamforest.errors import ConfigError
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.security import connection_from
@@ -28,7 +29,9 @@ from streamforest.text import printable
 
 @click.command()
 @click.argument("source")
-@click.option("--servers", default=None, metavar="HOST:PORT", help="The broker.")
+@click.option(
+    "--servers", callback=checked_servers, default=None, metavar="HOST:PORT", help="The broker."
+)
 @click.option("--topic", default=None, help="Where to (default: NAME.events).")
 @click.option(
     "--partitions",

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from streamforest.cli.display import progress, report
+from streamforest.cli.servers import checked_servers
 from streamforest.errors import ConfigError
 from streamforest.observe.fleet import FleetMetrics
 from streamforest.observe.logs import set_up
@@ -50,6 +51,7 @@ from streamforest.stream.replay import ReplayOptions, replay
     "--broker",
     is_flag=False,
     flag_value="local",
+    callback=checked_servers,
     metavar="[HOST:PORT]",
     help="Send the recorded source through Kafka: a broker given, running, or started for this run.",
 )

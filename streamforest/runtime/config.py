@@ -105,7 +105,8 @@ def _kafka(check: Checker, name: str) -> KafkaTable | None:
     known = {**tables.KAFKA, **tables.SECURITY}
     refuse_secrets(check, known)
     values = check.read("kafka", known)
-    if values["servers"] is None and not any(p.startswith("kafka.servers") for p in check.problems):
+    noted = ("kafka.servers", "kafka =")
+    if values["servers"] is None and not any(p.startswith(noted) for p in check.problems):
         check.problems.append("kafka.servers: missing; give host:port of the broker")
     if values["scope"] == "partition" and values["delivery"] != "exactly-once":
         check.problem("kafka.scope", "partition", "works with delivery = 'exactly-once' only")

@@ -31,6 +31,8 @@ class Settings:
         *parents, key = dotted.split(".")
         table = self.tables
         for depth, parent in enumerate(parents):
+            if parent not in table:  # a table that this layer alone knows of
+                self.origins[".".join(parents[: depth + 1])] = origin
             inner = table.setdefault(parent, {})
             if not isinstance(inner, dict):
                 above = ".".join(parents[: depth + 1])
