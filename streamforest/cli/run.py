@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -25,6 +26,7 @@ from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
 from streamforest.stream.broker import Broker, default_folder
 from streamforest.stream.dead_letters import REASONS
+from streamforest.stream.events import Format
 from streamforest.stream.kafka_topics import records_there
 from streamforest.stream.records import Stopped
 from streamforest.stream.replay import ReplayOptions, replay
@@ -165,7 +167,8 @@ def _feed(loaded: Pipeline) -> None:
         raise ConfigError("--broker replays [source] to the broker, and this pipeline has none")
     there = records_there(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
-        options = ReplayOptions(config.topics.events, partitions=1, start=there)
+        form = cast(Format, config.events_format)
+        options = ReplayOptions(config.topics.events, partitions=1, start=there, form=form)
         replay(config.kafka.connection, loaded.source, options)
 
 

@@ -104,7 +104,11 @@ class RecordedSource:
     @staticmethod
     def names() -> list[str]:
         """The sets that `open` knows."""
-        return datasets.names() + datasets.names(held_out=True)
+        return [
+            *datasets.names(),
+            *datasets.names(held_out=True),
+            *datasets.names(scheduled=True),
+        ]
 
     @classmethod
     def open(

@@ -30,7 +30,7 @@ class FileSource(abc.ABC):
 
     def __init__(self, path: Path, events: int | None = None) -> None:
         if not path.is_file():
-            raise ConfigError(f"file = '{path}': no such file")
+            raise ConfigError(f"file = '{path}': no such file in {path.absolute().parent}")
         self.path = path
         self.topic = path.name
         self._checksum = _checksum(path)
