@@ -162,7 +162,7 @@ KAFKA = {
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
 }
 _PLACE = Option(
-    lambda value: isinstance(value, str) and value.strip() != "",
+    lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
     "the name of the place, not the secret itself",
     None,
     shown=False,
