@@ -150,7 +150,7 @@ def _broker(where: str) -> Iterator[tuple[str, bool]]:
     if where != "local":
         yield where, False
         return
-    running = Broker(default_folder(), port=9092)
+    running = Broker(default_folder())
     if running.status().running:
         yield running.servers, False
         return
