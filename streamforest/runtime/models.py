@@ -143,8 +143,10 @@ def _attempt(
 ) -> tuple[Model | None, str | None]:
     try:
         return maker(**parameters), None
-    except (TypeError, ValueError) as error:  # InputError is a ValueError
-        return None, str(error)
+    except (TypeError, ValueError, OverflowError) as error:  # InputError is a ValueError
+        return None, str(error).replace("True or False", "true or false")  # as TOML has it
+    except MemoryError:
+        return None, "a forest of this size does not fit into memory; use a smaller one"
 
 
 def from_factory(spec: str, beside: Path) -> Model:

@@ -207,7 +207,8 @@ def _first(error: BaseException) -> str:
 
 def _misshapen(number: int, line: int, cells: list[str], wanted: int) -> RecordedRow:
     """A row whose cells belong to no columns for certain: no event, in a topic neither."""
-    problem = f"line {line} has {len(cells)} cells, the header has {wanted}"
+    count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+    problem = f"line {line} has {count}, the header has {wanted}"
     told = json.dumps({"problem": problem, "cells": cells}, ensure_ascii=False)
     return RecordedRow(number, None, told.encode("utf-8", "surrogateescape"), problem)
 

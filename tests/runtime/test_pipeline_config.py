@@ -8,6 +8,7 @@ import pytest
 
 from streamforest.errors import ConfigError
 from streamforest.runtime.config import Pipeline, load_pipeline
+from streamforest.runtime.models import _refusals
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 GOOD = """
@@ -140,3 +141,27 @@ def test_the_same_file_builds_the_same_forest(tmp_path: Path) -> None:
     x, y = [event.x for event in events], [event.y for event in events]
     a, b = (p.models["main"].advance(x, y) for p in (first, second))
     assert (a == b).all()
+
+
+def test_a_forest_beyond_all_memory_is_refused_with_the_bound(tmp_path: Path) -> None:
+    for trees in (10_001, 999_999_999_999, 10**18):
+        (told,) = problems(tmp_path, GOOD, f"model.n_trees={trees}")
+        assert told.endswith("use a whole number of at least 1 and at most 10000")
+    (told,) = problems(tmp_path, GOOD, f"model.max_nodes={10**18}")
+    assert told.endswith(f"at least 1 and at most {1 << 53}")
+
+
+def test_a_model_that_does_not_fit_is_a_refusal() -> None:
+    def forest(trees: int = 1, seed: int = 0) -> object:
+        if trees > 3:
+            raise MemoryError
+        return object()
+
+    model, (problem,) = _refusals(forest, {"seed": 0, "trees": 9})  # type: ignore[arg-type]
+    assert (model, problem.parameter) == (None, "trees")
+    assert "does not fit into memory" in problem.message
+
+
+def test_truth_is_written_as_toml_has_it(tmp_path: Path) -> None:
+    (told,) = problems(tmp_path, GOOD + '[model]\nkind = "stream"\ndrift = 1\n')
+    assert told == "model.drift = 1: use true or false"

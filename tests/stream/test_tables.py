@@ -103,7 +103,7 @@ def test_rows_that_no_event_can_hold_are_left_to_the_codec_to_refuse(tmp_path: P
             said.append(caught.value.reason)
         else:
             said.append(row.event.x)
-    short = "line 6 has 1 cells, the header has 3"
+    short = "line 6 has 1 cell, the header has 3"
     assert said == [{"a": 1.0, "b": "red"}, "too_long", "undecodable", "too_long", short]
 
 
@@ -155,7 +155,7 @@ def test_a_row_with_other_cells_than_the_header_is_a_dead_letter_with_its_line(
     assert len((tmp_path / "run" / "predictions.jsonl").read_bytes().splitlines()) == 18
     letters = (tmp_path / "run" / "dead_letters.jsonl").read_text().splitlines()
     assert len(letters) == 2
-    assert "line 10 has 1 cells, the header has 2" in letters[0]
+    assert "line 10 has 1 cell, the header has 2" in letters[0]
     assert "line 20 has 3 cells, the header has 2" in letters[1]
     source = ScheduledFile(open_file(tmp_path / "e.csv", None, "y", None), ClassSchedule("random"))
     for number, row in ((4, b'["4"]'), (9, b'"extra"]')):  # and stays one where it is replayed
