@@ -15,8 +15,16 @@ from typing import Any
 
 from streamforest.errors import ConfigError
 from streamforest.runtime import tables
+from streamforest.runtime.environment import warn_of_single_underscores
 from streamforest.runtime.functions import find_decoder
-from streamforest.runtime.models import KINDS, Model, build, from_factory
+from streamforest.runtime.models import (
+    KINDS,
+    Model,
+    build,
+    from_factory,
+    kind_meant,
+    kinds_with,
+)
 from streamforest.runtime.options import Checker, nearest
 from streamforest.runtime.security import read_security, refuse_secrets
 from streamforest.runtime.settings import gather
@@ -50,6 +58,7 @@ def load_pipeline(
 
     `servers` puts a broker between the recorded source and the loop, whatever the file says.
     """
+    warn_of_single_underscores(environ or {})
     settings = gather(path, environ or {}, flags)
     if servers is not None:
         settings.set("kafka.servers", servers, "--broker")
@@ -190,11 +199,19 @@ def _model(
     kind = parameters.pop("kind", "consistent")
     table = ModelTable(name, str(kind), parameters)
     if not isinstance(kind, str) or kind not in KINDS:
-        check.problem(f"{where}.kind", kind, f"no such model; {nearest(str(kind), list(KINDS))}")
+        near = nearest(kind_meant(str(kind)), list(KINDS))
+        check.problem(f"{where}.kind", kind, f"no such model; {near}")
         return table, None
     model, problems = build(kind, parameters)
     for problem in problems:
-        if problem.valid:
+        others = kinds_with(problem.parameter) if problem.valid else []
+        if others:
+            listed = " or ".join(repr(other) for other in others)
+            check.hidden(
+                f"{where}.{problem.parameter}",
+                f"no parameter of kind = '{kind}'; it belongs to kind = {listed}",
+            )
+        elif problem.valid:
             check.unknown(f"{where}.{problem.parameter}", ["kind", *problem.valid])
         else:
             dotted = f"{where}.{problem.parameter}".rstrip(".")
