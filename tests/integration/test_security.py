@@ -187,7 +187,8 @@ def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
 # ---- permissions
 
 
-def test_each_missing_permission_is_named(case: Case) -> None:
+def test_each_missing_permission_is_named(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamforest.stream.diagnosis.QUIET", 3_600.0)
     needs = documented(case.name)
     done = case.run()
     assert done.exit_code == 1
