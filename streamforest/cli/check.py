@@ -62,8 +62,9 @@ def _topics(config: Config) -> str:
 
 
 def _commits(run: RunTable) -> str:
-    told = f"every {run.commit_events:,} events"
-    return told if run.commit_ms is None else f"every {run.commit_ms:,} ms, at most {told}"
+    if run.commit_ms is None:
+        return f"every {run.commit_events:,} events"
+    return f"every {run.commit_ms:,} ms or {run.commit_events:,} events, whichever comes first"
 
 
 def _snapshots(run: RunTable) -> str:

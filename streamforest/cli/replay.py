@@ -167,6 +167,7 @@ def replay(
         topic = topic or config.topics.events
         if config.labels is not None:
             labels_topic = labels_topic or config.topics.labels or topic
+        connection = Connection(servers or DEFAULT_SERVERS)
         if config.kafka is not None:
             connection = Connection(servers or config.kafka.servers, config.kafka.security)
             partitions = partitions or config.kafka.partitions

@@ -27,7 +27,7 @@ def test_a_good_file_says_what_it_means(tmp_path: Path) -> None:
     assert "exactly-once: predictions" in done.stdout
     for line in (
         "to        p.predictions (predictions), p.dlq (dead letters), p.journal (journal)",
-        "commits   every 500 ms, at most every 10,000 events",
+        "commits   every 500 ms or 10,000 events, whichever comes first",
         "snapshots every 60 s; the last 3 are kept",
         "metrics   http://127.0.0.1:9108/metrics",
     ):

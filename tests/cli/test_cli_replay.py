@@ -130,6 +130,14 @@ def test_an_order_leaves_the_rest_of_the_files_schedule_alone(sent: Sent) -> Non
     }
 
 
+def test_a_file_without_kafka_takes_all_its_settings(sent: Sent) -> None:
+    path = written('[pipeline]\nname = "p"\n[source]\ndataset = "digits"\n')
+    done = invoke(path, "--set", "source.events=20", "--servers", "here:1")
+    assert done.exit_code == 0, done.stderr
+    where, source, options = sent.only
+    assert (where.servers, source.total, options.topic) == ("here:1", 20, "p.events")
+
+
 def test_every_set_that_can_be_sent_is_listed(sent: Sent) -> None:
     done = invoke("--list")
     assert done.exit_code == 0
