@@ -39,6 +39,10 @@ class ConfigError(StreamForestError, ValueError):
     """A pipeline file, flag or environment variable that cannot be used."""
 
 
+class ChangedError(StreamForestError, ValueError):
+    """A pipeline file that no longer says what its run began with; the message says what would help."""
+
+
 class DatasetError(StreamForestError, ValueError):
     """A recorded set that is not there or not in the expected form."""
 

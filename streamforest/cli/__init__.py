@@ -18,6 +18,7 @@ import click
 
 from streamforest._version import __version__
 from streamforest.errors import (
+    ChangedError,
     ConfigError,
     InputError,
     StreamForestError,
@@ -108,7 +109,7 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(130)
-        except (ConfigError, InputError) as error:
+        except (ConfigError, InputError, ChangedError) as error:
             raise Refusal(str(error)) from error
         except StreamForestError as error:
             raise Failure(printable(str(error), _MOST)) from error

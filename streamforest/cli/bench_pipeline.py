@@ -9,6 +9,7 @@ import click
 
 from streamforest.bench.pipeline import measure, report
 from streamforest.bench.stall import measure_stall, told
+from streamforest.cli.servers import checked_servers
 from streamforest.runtime.security import connection_from
 from streamforest.stream.broker import Broker
 from streamforest.stream.security import Connection
@@ -17,6 +18,7 @@ from streamforest.stream.security import Connection
 @click.command("pipeline")
 @click.option(
     "--servers",
+    callback=checked_servers,
     default=None,
     metavar="HOST:PORT",
     help="A broker (default: an own one); STREAMFOREST_KAFKA__SECURITY and the like say how to log in.",

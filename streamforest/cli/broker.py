@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from streamforest.stream.broker import Broker, default_folder
+from streamforest.stream.broker import DEFAULT_PORT, Broker, default_folder, has_port
 
 _FOLDER = click.option(
     "--folder",
@@ -27,18 +27,26 @@ def broker() -> None:
 
 @broker.command()
 @_FOLDER
-@click.option("--port", type=click.IntRange(0, 65535), default=9092, help="0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help=f"0 takes a free one (default: that of the folder, else {DEFAULT_PORT}).",
+)
 @click.option("--ephemeral", is_flag=True, help="Keep nothing; run until interrupted.")
-def start(folder: Path | None, port: int, ephemeral: bool) -> None:
+def start(folder: Path | None, port: int | None, ephemeral: bool) -> None:
     """Start a broker; fetches Apache Kafka the first time."""
     if ephemeral:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # while it starts
-        with Broker(port=port) as node:
+        with Broker(port=DEFAULT_PORT if port is None else port) as node:
             signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # after the start: it is inherited
             click.echo(node.servers)
             signal.sigwait(_ENDS)
         return
-    node = Broker(folder or default_folder(), port=port)
+    where = folder or default_folder()
+    if port is None and not has_port(where):
+        port = DEFAULT_PORT
+    node = Broker(where, port=port)
     node.start()
     click.echo(f"{node.servers} (process {node.status().pid}, {node.folder})")
 
@@ -47,7 +55,7 @@ def start(folder: Path | None, port: int, ephemeral: bool) -> None:
 @_FOLDER
 def stop(folder: Path | None) -> None:
     """Stop the broker; its topics are kept."""
-    node = Broker(folder or default_folder(), port=9092)
+    node = Broker(folder or default_folder())
     click.echo("stopped" if node.stop() else "no broker was running")
 
 
@@ -55,7 +63,7 @@ def stop(folder: Path | None) -> None:
 @_FOLDER
 def status(folder: Path | None) -> None:
     """Say whether a broker runs; exit code 1 if none does."""
-    status = Broker(folder or default_folder(), port=9092).status()
+    status = Broker(folder or default_folder()).status()
     if not status.running:
         click.echo(f"no broker runs in {status.folder}; streamforest broker start makes one")
         raise click.exceptions.Exit(1)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from streamforest.errors import ConfigError
 from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.tables import Config
+from streamforest.runtime.sources import open_source
+from streamforest.runtime.tables import Config, RunTable, SourceTable
 from streamforest.stream.events import json_schema
 from streamforest.stream.security import Security
 from streamforest.text import printable
@@ -27,6 +29,7 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
     if config.kafka is not None:
         rows += [
             ("events", f"{config.topics.events} at {config.kafka.servers}"),
+            ("to", _topics(config)),
             ("scope", _scope(config.kafka.scope)),
             ("security", _security(config.kafka.security)),
             ("delivery", _delivery(config.kafka.delivery)),
@@ -37,8 +40,52 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
         rows.append(("events", f"{loaded.source.total:,} of {loaded.source.topic}"))
     if loaded.decoder is not None:
         rows.append(("decoder", loaded.decoder.name))
+    rows += [
+        ("commits", _commits(config.run)),
+        ("snapshots", _snapshots(config.run)),
+        ("metrics", _metrics(config)),
+    ]
+    if config.kafka is not None and config.source is not None:
+        rows.append(("source", _replayed(config.source, config)))
     for label, text in rows:
         click.echo(f"{label:<9} {text}")
+    asked = "" if config.kafka is None else "; the broker was not asked"
+    click.echo(f"no mistakes found{asked}")
+
+
+def _topics(config: Config) -> str:
+    topics = config.topics
+    return (
+        f"{topics.predictions} (predictions), {topics.dead_letters} (dead letters), "
+        f"{topics.journal} (journal)"
+    )
+
+
+def _commits(run: RunTable) -> str:
+    if run.commit_ms is None:
+        return f"every {run.commit_events:,} events"
+    return f"every {run.commit_ms:,} ms or {run.commit_events:,} events, whichever comes first"
+
+
+def _snapshots(run: RunTable) -> str:
+    when = [] if run.snapshot_every is None else [f"{run.snapshot_every:,} events"]
+    when += [] if run.snapshot_seconds is None else [f"{run.snapshot_seconds:,} s"]
+    return f"every {' and every '.join(when)}; the last {run.keep_snapshots:,} are kept"
+
+
+def _metrics(config: Config) -> str:
+    if not config.metrics_port:
+        return "none; metrics.port serves them"
+    return f"http://{config.metrics_host}:{config.metrics_port}/metrics"
+
+
+def _replayed(table: SourceTable, config: Config) -> str:
+    """What `replay` would send. A consumer works without it, so nothing here is a mistake."""
+    try:
+        source = open_source(table, config.bounds)
+    except ConfigError as error:
+        return f"not for this consumer, only for replay: {printable(str(error))}"
+    return f"{source.total:,} of {source.topic}, for replay"
 
 
 def _labels(config: Config) -> list[tuple[str, str]]:

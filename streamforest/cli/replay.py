@@ -6,14 +6,18 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import cast
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from streamforest.errors import ConfigError
+from streamforest.cli.servers import checked_servers
+from streamforest.datasets import get_spec, unavailable
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.security import connection_from
+from streamforest.runtime.sources import is_lines, recorded_in
 from streamforest.runtime.stopping import StopSignals
 from streamforest.stream.events import Format
 from streamforest.stream.kafka_topics import DEFAULT_PARTITIONS
@@ -22,33 +26,90 @@ from streamforest.stream.replay import ReplayOptions
 from streamforest.stream.replay import replay as send
 from streamforest.stream.scheduled import ScheduledFile
 from streamforest.stream.security import Connection
-from streamforest.stream.tables import SUFFIXES, open_file
+from streamforest.stream.tables import LINES, SUFFIXES, open_file
 from streamforest.text import printable
+
+DEFAULT_SERVERS = "127.0.0.1:9092"
+
+
+def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """Print every set that can be sent by name, and end."""
+    if not wanted or ctx.resilient_parsing:
+        return
+    names = RecordedSource.names()
+    width = max(map(len, names))
+    for name in names:
+        missing = " (needs a file that is not on this machine)" if unavailable(name) else ""
+        click.echo(f"{name:<{width}}  {get_spec(name).about}{missing}")
+    ctx.exit()
 
 
 @click.command()
 @click.argument("source")
-@click.option("--servers", default=None, metavar="HOST:PORT", help="The broker.")
+@click.option(
+    "--servers",
+    callback=checked_servers,
+    default=None,
+    metavar="HOST:PORT",
+    help=f"The broker (default: what the pipeline file says, else {DEFAULT_SERVERS}).",
+)
 @click.option("--topic", default=None, help="Where to (default: NAME.events).")
 @click.option(
     "--partitions",
     type=click.IntRange(1, 10_000),
     default=None,
-    help="Of a topic that has to be made (default: what the pipeline file says, else 4).",
+    help="Of a topic that has to be made (default: what the pipeline file says, else "
+    f"{DEFAULT_PARTITIONS}).",
 )
 @click.option("--events", type=click.IntRange(1), default=None, help="Only the first N.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second.")
-@click.option("--loops", type=click.IntRange(1), default=1, help="How often.")
-@click.option("--bad", type=click.FloatRange(0, 0.9), default=0.0, help="Share of bad events.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="For bad events and orders.")
+@click.option("--loops", type=click.IntRange(1), default=1, show_default=True, help="How often.")
+@click.option(
+    "--bad",
+    type=click.FloatRange(0, 0.9),
+    default=0.0,
+    show_default=True,
+    help="Share of bad events.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=None, help="For --bad and --order (default: 0)."
+)
 @click.option("--order", default=None, help="Class schedule: random, recorded, or a,b,c.")
-@click.option("--first", type=click.IntRange(1), default=2, help="Classes open at the start.")
-@click.option("--every", type=click.IntRange(1), default=400, help="Events between new classes.")
-@click.option("--label", default="y", show_default=True, help="A table's column with the label.")
+@click.option(
+    "--first",
+    type=click.IntRange(1),
+    default=None,
+    help="With --order: classes open at the start (default: the pipeline file's, else "
+    f"{ClassSchedule.first}).",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    default=None,
+    help="With --order: events between new classes (default: the pipeline file's, else "
+    f"{ClassSchedule.every}).",
+)
+@click.option("--label", default=None, help="A table's column with the label (default: y).")
 @click.option("--id", "identity", default=None, help="A table's column with the id.")
-@click.option("--label-delay", type=click.IntRange(0), default=0, help="Send labels N events late.")
-@click.option("--labels-topic", default=None, help="Where late labels go.")
-@click.option("--format", "form", type=click.Choice(["json", "msgpack"]), default="json")
+@click.option(
+    "--label-delay",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Send labels N events late.",
+)
+@click.option(
+    "--labels-topic",
+    default=None,
+    help="Where late labels go (default: TOPIC.labels, or as in the pipeline file).",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "msgpack"]),
+    default=None,
+    help="How events are written (default: the pipeline file's events.format, else json).",
+)
 @click.option("--vectors", is_flag=True, help="Features as an array instead of by name.")
 @click.option(
     "--set",
@@ -56,6 +117,14 @@ from streamforest.text import printable
     multiple=True,
     metavar="TABLE.KEY=VALUE",
     help="As in run; without a pipeline file for [kafka] alone, e.g. kafka.security=tls.",
+)
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_sets,
+    help="Instead: list the recorded sets.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def replay(
@@ -67,67 +136,124 @@ def replay(
     rate: float | None,
     loops: int,
     bad: float,
-    seed: int,
+    seed: int | None,
     order: str | None,
-    first: int,
-    every: int,
-    label: str,
+    first: int | None,
+    every: int | None,
+    label: str | None,
     identity: str | None,
     label_delay: int,
     labels_topic: str | None,
-    form: Format,
+    form: Format | None,
     vectors: bool,
     settings: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Send SOURCE to a topic: a recorded set by name, a file, or a pipeline file's [source].
 
-    A pipeline file also tells the broker and the topic. The same options give the same messages.
+    A pipeline file also tells the broker, the topic and the format. The same options give the same messages.
     """
+    _refuse_idle(source)
     opened: Source
     connection = None
-    schedule = None if order is None else ClassSchedule(_order(order), first, every, seed)
     if source.endswith(".toml"):
-        flags = (*_source_flags(events, schedule), *settings)
+        flags = (*_source_flags(events, order, first, every, seed), *settings)
         pipeline = load_pipeline(Path(source), os.environ, flags)
-        if pipeline.source is None:
-            raise ConfigError(f"{source}: has no [source] to replay; add one")
-        opened, config = pipeline.source, pipeline.config
+        config = pipeline.config
+        if is_lines(config.source):
+            _refuse_for_lines("the pipeline's source.file")
+        opened = pipeline.source or recorded_in(config)
+        form = form or cast(Format, config.events_format)
         topic = topic or config.topics.events
         if config.labels is not None:
             labels_topic = labels_topic or config.topics.labels or topic
+        connection = Connection(servers or DEFAULT_SERVERS)
         if config.kafka is not None:
             connection = Connection(servers or config.kafka.servers, config.kafka.security)
             partitions = partitions or config.kafka.partitions
-    elif source.endswith(SUFFIXES):
-        opened = open_file(Path(source), events, label, identity)
-        if schedule is not None:
-            opened = ScheduledFile(opened, schedule)
     else:
-        opened = RecordedSource.open(source, events, schedule)
+        schedule = None
+        if order is not None:
+            given = {"first": first, "every": every, "seed": seed}
+            known = {key: value for key, value in given.items() if value is not None}
+            schedule = ClassSchedule(_order(order), **known)
+        if source.endswith(SUFFIXES):
+            opened = open_file(Path(source), events, label or "y", identity)
+            if schedule is not None:
+                opened = ScheduledFile(opened, schedule)
+        else:
+            opened = RecordedSource.open(source, events, schedule)
     options = ReplayOptions(
         topic=topic or f"{opened.topic}.events",
         partitions=partitions or DEFAULT_PARTITIONS,
         rate=rate,
         loops=loops,
         bad=bad,
-        seed=seed,
-        form=form,
+        seed=seed or 0,
+        form=form or "json",
         label_delay=label_delay,
         labels_topic=labels_topic,
         vectors=vectors,
     )
     if connection is None:
-        connection = connection_from(os.environ, settings, servers, "127.0.0.1:9092")
+        connection = connection_from(os.environ, settings, servers, DEFAULT_SERVERS)
     _send(connection, opened, options, quiet)
 
 
-def _source_flags(events: int | None, schedule: ClassSchedule | None) -> list[str]:
-    """Options of the command as settings of the pipeline file's [source]."""
+def _given() -> set[str]:
+    """The options that stand on the command line."""
+    ctx = click.get_current_context()
+    return {
+        name
+        for name in ctx.params
+        if ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
+    }
+
+
+def _refuse_idle(source: str) -> None:
+    """An option without effect is a mistake: someone believes that it has one."""
+    given, pipeline = _given(), source.endswith(".toml")
+    for name in ("first", "every", "seed"):
+        if name not in given or "order" in given or (name == "seed" and "bad" in given):
+            continue
+        remedy = f", or --set source.schedule.{name}=…" if pipeline else ""
+        alone = "--order or --bad" if name == "seed" else "--order"
+        raise click.UsageError(f"--{name}: of no use without {alone}; add it{remedy}")
+    if not source.endswith((".csv", ".parquet")):
+        for name, option, key in (("label", "--label", "label"), ("identity", "--id", "id")):
+            if name in given:
+                remedy = f"use --set source.{key}=…" if pipeline else "remove it"
+                raise click.UsageError(f"{option}: for .csv and .parquet files only; {remedy}")
+    if source.endswith(LINES):
+        _refuse_for_lines(source)
+    if "labels_topic" in given and "label_delay" not in given:
+        raise click.UsageError("--labels-topic: of no use without --label-delay; add it")
+
+
+def _refuse_for_lines(file: str) -> None:
+    for name, option in (
+        ("label_delay", "--label-delay"),
+        ("vectors", "--vectors"),
+        ("form", "--format"),
+    ):
+        if name in _given():
+            raise click.UsageError(
+                f"{option}: of no use for {file}: its lines are messages and go out as they are; "
+                "remove it, or give a table or a recorded set"
+            )
+
+
+def _source_flags(
+    events: int | None, order: str | None, first: int | None, every: int | None, seed: int | None
+) -> list[str]:
+    """Options of the command as settings of the pipeline file's [source]; only those given, so that
+    the file's own stand beside them.
+    """
     flags = [] if events is None else [f"source.events={events}"]
-    if schedule is not None:
-        told = schedule.described()
-        flags += [f"source.{key}={json.dumps(value)}" for key, value in told.items()]
+    if order is not None:
+        given = {"order": _order(order), "first": first, "every": every, "seed": seed}
+        told = {key: value for key, value in given.items() if value is not None}
+        flags += [f"source.schedule.{key}={json.dumps(value)}" for key, value in told.items()]
     return flags
 
 

@@ -8,10 +8,12 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 import click
 
 from streamforest.cli.display import progress, report
+from streamforest.cli.servers import checked_servers
 from streamforest.errors import ConfigError
 from streamforest.observe.fleet import FleetMetrics
 from streamforest.observe.logs import set_up
@@ -24,6 +26,7 @@ from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
 from streamforest.stream.broker import Broker, default_folder
 from streamforest.stream.dead_letters import REASONS
+from streamforest.stream.events import Format
 from streamforest.stream.kafka_topics import records_there
 from streamforest.stream.records import Stopped
 from streamforest.stream.replay import ReplayOptions, replay
@@ -50,6 +53,7 @@ from streamforest.stream.replay import ReplayOptions, replay
     "--broker",
     is_flag=False,
     flag_value="local",
+    callback=checked_servers,
     metavar="[HOST:PORT]",
     help="Send the recorded source through Kafka: a broker given, running, or started for this run.",
 )
@@ -146,7 +150,7 @@ def _broker(where: str) -> Iterator[tuple[str, bool]]:
     if where != "local":
         yield where, False
         return
-    running = Broker(default_folder(), port=9092)
+    running = Broker(default_folder())
     if running.status().running:
         yield running.servers, False
         return
@@ -163,7 +167,8 @@ def _feed(loaded: Pipeline) -> None:
         raise ConfigError("--broker replays [source] to the broker, and this pipeline has none")
     there = records_there(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
-        options = ReplayOptions(config.topics.events, partitions=1, start=there)
+        form = cast(Format, config.events_format)
+        options = ReplayOptions(config.topics.events, partitions=1, start=there, form=form)
         replay(config.kafka.connection, loaded.source, options)
 
 

@@ -26,7 +26,7 @@ from streamforest.forests.batch import (
 from streamforest.forests.engine import NO_ANSWER, WANTS, Engine
 from streamforest.forests.features import UNSEEN, FeatureTable
 from streamforest.forests.labels import Label, LabelTable, as_list, index_labels
-from streamforest.forests.parameters import check_choice, check_int
+from streamforest.forests.parameters import MOST_TREES, check_choice, check_int
 from streamforest.forests.state import plain_parameters
 from streamforest.kernels.tree import LEARN, PREDICT
 
@@ -55,7 +55,7 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     def _start(self) -> None:
         """Check the common parameters and plant the trees. Called at the end of `__init__`."""
-        check_int("n_trees", self.n_trees, 1)
+        check_int("n_trees", self.n_trees, 1, MOST_TREES)
         check_int("max_classes", self.max_classes, 1)
         check_int("max_features", self.max_features, 1)
         check_int("max_categories", self.max_categories, 1)

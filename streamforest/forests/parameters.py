@@ -9,13 +9,16 @@ import numpy as np
 from streamforest.errors import ParameterError
 
 LARGEST = 1 << 53
+MOST_TREES = 10_000
+"""Each tree has arrays of its own from the start."""
 
 
 def check_int(name: str, value: Any, least: int, most: int = LARGEST) -> None:
     """Refuse a parameter that is not a whole number in [`least`, `most`]."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not (whole and least <= value <= most):
-        high = "" if most == LARGEST else f" and at most {most}"
+        over = whole and value > most
+        high = f" and at most {most}" if over or most != LARGEST else ""
         raise ParameterError(f"{name}={value!r}: use a whole number of at least {least}{high}")
 
 

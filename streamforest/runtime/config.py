@@ -2,7 +2,8 @@
 
 Every wrong value is reported at once, each with its table and key, the value, where it was set and
 what would be right. An unknown key is refused, since a misspelt one would silently be a default.
-Source and models are opened as part of the check: they are the judges of their own settings.
+Source and models are opened as part of the check: they are the judges of their own settings. On Kafka
+the source is for `replay` alone, and opened there.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamforest.errors import ConfigError, DatasetError
+from streamforest.errors import ConfigError
 from streamforest.runtime import tables
+from streamforest.runtime.environment import warn_of_single_underscores
 from streamforest.runtime.functions import find_decoder
-from streamforest.runtime.models import KINDS, Model, build, from_factory
+from streamforest.runtime.models import (
+    KINDS,
+    Model,
+    build,
+    from_factory,
+    kind_meant,
+    kinds_with,
+)
 from streamforest.runtime.options import Checker, nearest
 from streamforest.runtime.security import read_security, refuse_secrets
 from streamforest.runtime.settings import gather
+from streamforest.runtime.sources import is_lines, lines_in_msgpack, read_source
 from streamforest.runtime.tables import Config, KafkaTable, LabelsTable, ModelTable, SourceTable
 from streamforest.stream.decoders import Function
 from streamforest.stream.events import Bounds
 from streamforest.stream.kafka_topics import Topics
-from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
-from streamforest.stream.scheduled import ScheduledFile
-from streamforest.stream.tables import LINES, open_file
+from streamforest.stream.recorded import Source
 
 MAIN = "main"
 
@@ -50,6 +58,7 @@ def load_pipeline(
 
     `servers` puts a broker between the recorded source and the loop, whatever the file says.
     """
+    warn_of_single_underscores(environ or {})
     settings = gather(path, environ or {}, flags)
     if servers is not None:
         settings.set("kafka.servers", servers, "--broker")
@@ -61,7 +70,12 @@ def load_pipeline(
     events = check.read("events", tables.EVENTS)
     kafka = _kafka(check, str(name))
     bounds = Bounds(events["max_bytes"], events["max_text"], events["max_depth"])
-    table, source = _source(check, bounds, needed=kafka is None)
+    read_here = kafka is None or (servers is not None and "source" in settings.tables)
+    table, source = read_source(check, bounds, needed=read_here)
+    if table is not None and read_here and events["decoder"] is None:
+        refusal = lines_in_msgpack(table, events["format"])
+        if refusal is not None:
+            check.problems.append(refusal)
     function = _decoder(check, events["decoder"], path.parent, table if kafka is None else None)
     topics = Topics.of(str(name), **check.read("topics", tables.TOPICS))
     for topic, keys in topics.shared().items():
@@ -105,7 +119,8 @@ def _kafka(check: Checker, name: str) -> KafkaTable | None:
     known = {**tables.KAFKA, **tables.SECURITY}
     refuse_secrets(check, known)
     values = check.read("kafka", known)
-    if values["servers"] is None and not any(p.startswith("kafka.servers") for p in check.problems):
+    noted = ("kafka.servers", "kafka =")
+    if values["servers"] is None and not any(p.startswith(noted) for p in check.problems):
         check.problems.append("kafka.servers: missing; give host:port of the broker")
     if values["scope"] == "partition" and values["delivery"] != "exactly-once":
         check.problem("kafka.scope", "partition", "works with delivery = 'exactly-once' only")
@@ -124,44 +139,6 @@ def _labels(check: Checker, topics: Topics, on_kafka: bool) -> LabelsTable | Non
     return LabelsTable(**values)
 
 
-def _source(
-    check: Checker, bounds: Bounds, needed: bool
-) -> tuple[SourceTable | None, Source | None]:
-    """The table and, where nothing is wrong with it, the source itself.
-
-    Only the labels of the data can tell whether a schedule's order is right, so it is opened here.
-    """
-    if not needed and "source" not in check.settings.tables:
-        return None, None
-    before = len(check.problems)
-    values = check.read("source", tables.SOURCE, also=("schedule",))
-    dataset, file, known = values["dataset"], values["file"], RecordedSource.names()
-    if dataset is not None and file is not None:
-        check.problem("source.file", file, "there is a dataset too; remove one of the two")
-    if dataset is not None and dataset not in known:
-        check.problem("source.dataset", dataset, f"no such set; {nearest(dataset, known)}")
-    raw = check.table("source")
-    if dataset is None and file is None and "dataset" not in raw and "file" not in raw:
-        check.problems.append(
-            "source.dataset: missing; give the name of a recorded set, a file, or [kafka] servers"
-        )
-    schedule = None
-    if "schedule" in raw:
-        schedule = ClassSchedule(**check.read("source.schedule", tables.SCHEDULE))
-    path = Path(file) if file else None
-    table = SourceTable(dataset, path, values["events"], values["label"], values["id"], schedule)
-    if len(check.problems) > before:
-        return table, None
-    try:
-        if path is not None:
-            opened = open_file(path, table.events, table.label, table.id, bounds)
-            return table, opened if schedule is None else ScheduledFile(opened, schedule)
-        return table, RecordedSource.open(str(dataset), table.events, table.schedule)
-    except (ConfigError, DatasetError) as error:
-        check.problems.append(f"source: {error}")
-        return table, None
-
-
 def _decoder(
     check: Checker, spec: str | None, beside: Path, recorded: SourceTable | None
 ) -> Function | None:
@@ -170,7 +147,7 @@ def _decoder(
         return None
     if "format" in check.table("events"):
         check.problem("events.decoder", spec, "there is a format too; remove one of the two")
-    if recorded is not None and (recorded.file is None or recorded.file.suffix not in LINES):
+    if recorded is not None and not is_lines(recorded):
         check.problem("events.decoder", spec, "a recorded set or table has no messages to decode")
     try:
         return find_decoder(spec, beside)
@@ -222,11 +199,19 @@ def _model(
     kind = parameters.pop("kind", "consistent")
     table = ModelTable(name, str(kind), parameters)
     if not isinstance(kind, str) or kind not in KINDS:
-        check.problem(f"{where}.kind", kind, f"no such model; {nearest(str(kind), list(KINDS))}")
+        near = nearest(kind_meant(str(kind)), list(KINDS))
+        check.problem(f"{where}.kind", kind, f"no such model; {near}")
         return table, None
     model, problems = build(kind, parameters)
     for problem in problems:
-        if problem.valid:
+        others = kinds_with(problem.parameter) if problem.valid else []
+        if others:
+            listed = " or ".join(repr(other) for other in others)
+            check.hidden(
+                f"{where}.{problem.parameter}",
+                f"no parameter of kind = '{kind}'; it belongs to kind = {listed}",
+            )
+        elif problem.valid:
             check.unknown(f"{where}.{problem.parameter}", ["kind", *problem.valid])
         else:
             dotted = f"{where}.{problem.parameter}".rstrip(".")

@@ -93,6 +93,29 @@ class Problem:
     valid: list[str] = field(default_factory=list)
 
 
+def kinds_with(parameter: str) -> list[str]:
+    """The kinds that have a parameter of this name.
+
+    >>> kinds_with("lam"), kinds_with("nonsense")
+    (['consistent'], [])
+    """
+    package = import_module("streamforest")
+    return [
+        kind
+        for kind, name in KINDS.items()
+        if parameter in inspect.signature(getattr(package, name)).parameters
+    ]
+
+
+def kind_meant(name: str) -> str:
+    """A kind as someone may write it who knows the class.
+
+    >>> kind_meant("StreamForestClassifier"), kind_meant("NCM")
+    ('stream', 'ncm')
+    """
+    return name.lower().removesuffix("classifier").removesuffix("forest").rstrip("_- ")
+
+
 def build(kind: str, parameters: Mapping[str, Any]) -> tuple[Model | None, list[Problem]]:
     """A new model, or all that is wrong with its parameters.
 
@@ -143,8 +166,10 @@ def _attempt(
 ) -> tuple[Model | None, str | None]:
     try:
         return maker(**parameters), None
-    except (TypeError, ValueError) as error:  # InputError is a ValueError
-        return None, str(error)
+    except (TypeError, ValueError, OverflowError) as error:  # InputError is a ValueError
+        return None, str(error).replace("True or False", "true or false")  # as TOML has it
+    except MemoryError:
+        return None, "a forest of this size does not fit into memory; use a smaller one"
 
 
 def from_factory(spec: str, beside: Path) -> Model:

@@ -62,7 +62,9 @@ class Checker:
 
     def problem(self, dotted: str, value: Any, remedy: str) -> None:
         """Note a wrong value with its key, its origin and what would be right."""
-        self.problems.append(f"{dotted} = {shown(value)}{self.settings.where(dotted)}: {remedy}")
+        told = f"{dotted} = {shown(value)}{self.settings.where(dotted)}: {remedy}"
+        if told not in self.problems:  # a table may be looked at more than once
+            self.problems.append(told)
 
     def hidden(self, dotted: str, remedy: str) -> None:
         """Note a value that is wrong and must not be repeated."""

@@ -6,13 +6,13 @@ A secret has no key of its own: the file names the environment variable or the f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError
 from streamforest.runtime import tables
-from streamforest.runtime.options import Checker
+from streamforest.runtime.options import Checker, Option
 from streamforest.runtime.settings import overlay
 from streamforest.stream.secrets import SecretPlace
 from streamforest.stream.security import Connection, Security
@@ -30,13 +30,18 @@ _SASL_KEYS = (
 )
 
 
-def refuse_secrets(check: Checker, known: Iterable[str]) -> None:
+def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
     """Refuse a secret written into a file or a flag, without repeating it."""
     raw = check.table("kafka")
-    try:
-        Connection(str(raw.get("servers", "")))
-    except ConfigError as error:
-        check.problems.append(str(error))
+    servers = raw.get("servers")
+    if isinstance(servers, str) and servers.strip():
+        try:
+            Connection(servers)
+        except ConfigError as error:
+            check.hidden("kafka.servers", str(error).removeprefix("kafka.servers: "))
+            del raw["servers"]
+    elif "://" in str(servers) or "@" in str(servers):  # in a list, say: not repeated either
+        check.hidden("kafka.servers", f"expected {known['servers'].expected} (value not shown)")
         del raw["servers"]
     for key in [key for key in raw if key not in known and _SECRET.search(key)]:
         own = "key_password" if "key" in key.lower() else "password"
@@ -51,7 +56,6 @@ def refuse_secrets(check: Checker, known: Iterable[str]) -> None:
 
 def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
     """What the table says, with everything that is wrong noted; files and secrets are looked at."""
-    before = len(check.problems)
     security = Security(
         kind=values["security"],
         ca_file=_path(values["ca_file"]),
@@ -67,12 +71,21 @@ def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
         security = _check_login(check, values, security)
     if security.tls and security.key_file is not None and security.cert_file is None:
         check.problems.append("kafka.cert_file: missing; a key_file belongs to a certificate")
-    if len(check.problems) == before:
+    if not any(problem.startswith("kafka") for problem in check.problems):
+        _look(check, security)
+    return security
+
+
+def _look(check: Checker, security: Security) -> None:
+    """Note every file and secret that cannot be read, not only the first."""
+    looks: list[Callable[[], object]] = [security.context] if security.tls else []
+    if security.sasl and security.password is not None:
+        looks.append(security.password.read)
+    for look in looks:
         try:
-            security.arguments()
+            look()
         except ConfigError as error:
             check.problems.append(str(error))
-    return security
 
 
 def _check_login(check: Checker, values: Mapping[str, Any], security: Security) -> Security:
@@ -127,6 +140,19 @@ def _path(value: str | None) -> Path | None:
     return None if value is None else Path(value)
 
 
+def _refuse_other_tables(check: Checker) -> None:
+    """A misspelt table must not go unseen, nor a flag without effect. A variable may be for a
+    pipeline file that another command reads.
+    """
+    for dotted, origin in check.settings.origins.items():
+        table, _, key = dotted.partition(".")
+        if table not in tables.TABLES:
+            if not key:
+                check.unknown(table, tables.TABLES)
+        elif table != "kafka" and key and origin == "--set":
+            check.hidden(dotted, "of no use without a pipeline file; only kafka.… is")
+
+
 def connection_from(
     environ: Mapping[str, str], flags: Iterable[str], servers: str | None, default: str
 ) -> Connection:
@@ -136,6 +162,7 @@ def connection_from(
     "sasl-tls"` in `[kafka]` does.
     """
     check = Checker(overlay({}, environ, flags))
+    _refuse_other_tables(check)
     known = {**tables.KAFKA, **tables.SECURITY}
     refuse_secrets(check, known)
     values = check.read("kafka", known)

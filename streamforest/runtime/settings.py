@@ -31,6 +31,8 @@ class Settings:
         *parents, key = dotted.split(".")
         table = self.tables
         for depth, parent in enumerate(parents):
+            if parent not in table:  # a table that this layer alone knows of
+                self.origins[".".join(parents[: depth + 1])] = origin
             inner = table.setdefault(parent, {})
             if not isinstance(inner, dict):
                 above = ".".join(parents[: depth + 1])
@@ -102,10 +104,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file; give the path of a pipeline file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError:  # a NUL in it
+        raise ConfigError(f"{shown(str(path))}: no file can be called that") from None
     if len(raw) > _MAX_BYTES:
         raise ConfigError(f"{path}: larger than 1 MB; a pipeline file is a short TOML text")
     try:
-        return tomllib.loads(raw.decode("utf-8"))
+        return tomllib.loads(raw.decode("utf-8-sig"))  # some editors begin with a byte order mark
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except (ValueError, RecursionError) as error:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamforest.errors import ConfigError, SnapshotError
+from streamforest.errors import ChangedError, ConfigError, SnapshotError
 from streamforest.forests.admission import Admission, Limits
 from streamforest.observe.measures import ModelMeasures
 from streamforest.observe.prequential import Totals
 from streamforest.runtime.late import LabelStore, LateRules
 from streamforest.runtime.models import Model, parameters_of, take_run_time, wrap_model
 from streamforest.stream.records import Partition
+from streamforest.text import shown
 
 _FORMAT = 2
 
@@ -98,8 +99,8 @@ class RunState:
         try:
             if plain["format"] != _FORMAT:
                 raise ValueError(f"run format {plain['format']!r}, this version reads {_FORMAT}")
-            _compare("source", source, plain["source"])
-            wrapped = _checked_models(models, configured)
+            _compare("source", source, plain["source"], source)
+            wrapped = _checked_models(models, configured, source)
             state = cls(
                 models=wrapped,
                 gate=Admission.from_state(limits, plain["admission"]),
@@ -109,10 +110,10 @@ class RunState:
                 },
                 positions={(str(t), int(p)): int(at) for t, p, at in plain["positions"]},
                 events=int(plain["events"]),
-                main=_main(plain, wrapped),
+                main=_main(plain, wrapped, source),
                 late=_store(late, plain, list(wrapped)),
             )
-        except (ConfigError, SnapshotError):
+        except (ChangedError, ConfigError, SnapshotError):
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise SnapshotError(
@@ -134,10 +135,11 @@ class RunState:
             return
 
 
-def _main(plain: Mapping[str, Any], models: Mapping[str, Model]) -> str:
+def _main(plain: Mapping[str, Any], models: Mapping[str, Model], source: Mapping[str, Any]) -> str:
     main = str(plain.get("main", ""))
     if main and main not in models:
-        raise ConfigError(f"model {main!r} was promoted and is no longer in the pipeline file")
+        told = f"shadow.{main} was promoted and is no longer in the pipeline file"
+        raise ChangedError(f"{told}; {_remedy(source)}")
     return main
 
 
@@ -147,19 +149,27 @@ def _store(
     return None if rules is None else LabelStore.from_state(rules, plain["labels"], names)
 
 
-def _checked_models(models: Mapping[str, Any], configured: Mapping[str, Model]) -> dict[str, Model]:
+def _checked_models(
+    models: Mapping[str, Any], configured: Mapping[str, Model], source: Mapping[str, Any]
+) -> dict[str, Model]:
     wrapped = {}
     for name, wanted in configured.items():
+        table = "model" if name == "main" else f"shadow.{name}"
         if name not in models:
-            raise SnapshotError(f"holds no model {name!r}")
+            raise ChangedError(
+                f"{table} is new: a run keeps the models it began with; "
+                f"{_remedy(source, 'remove it')}"
+            )
         found = wrap_model(models[name])
-        _compare("model" if name == "main" else name, parameters_of(wanted), parameters_of(found))
+        _compare(table, parameters_of(wanted), parameters_of(found), source)
         take_run_time(found, wanted)
         wrapped[name] = found
     return wrapped
 
 
-def _compare(table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+def _compare(
+    table: str, now: Mapping[str, Any], then: Mapping[str, Any], source: Mapping[str, Any]
+) -> None:
     """Refuse to go on with other settings than the run began with, naming all of them."""
     changed = [
         f"{table}.{key} is {now.get(key)!r} and was {then.get(key)!r}"
@@ -167,4 +177,20 @@ def _compare(table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> Non
         if now.get(key) != then.get(key)
     ]
     if changed:
-        raise ConfigError(f"the run was begun with other settings: {'; '.join(changed)}")
+        told = "; ".join(changed)
+        raise ChangedError(f"the run was begun with other settings: {told}; {_remedy(source)}")
+
+
+def _remedy(source: Mapping[str, Any], undo: str = "put it back") -> str:
+    """How to go on, or to begin anew. What is on a broker stays there, so a run on Kafka begins anew
+    under another name, on the topics of the old one.
+    """
+    if "topic" not in source:
+        return f"{undo}, or begin anew: --fresh replaces this run, another run.folder keeps it"
+    topics = f"topics.events = {shown(source['topic'])}"
+    if source.get("labels") not in (None, source["topic"]):
+        topics += f" and topics.labels = {shown(source['labels'])}"
+    return (
+        f"{undo}, or begin anew with another pipeline.name and {topics} (kafka.group and "
+        "run.folder, where the file sets them, change too)"
+    )

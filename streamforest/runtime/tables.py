@@ -151,7 +151,7 @@ SCHEDULE = {
     "seed": whole(0, 2**63 - 1, default=ClassSchedule.seed),
 }
 KAFKA = {
-    "servers": text("host:port of the broker"),
+    "servers": text("host:port of the broker, several as one text: 'a:9092,b:9092'"),
     "group": Option(_is_name, "a name of letters, digits, '.', '_' and '-'", None),
     "delivery": choice("exactly-once", "at-least-once", default="exactly-once"),
     "scope": choice("topic", "partition", default="topic"),
@@ -162,7 +162,7 @@ KAFKA = {
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
 }
 _PLACE = Option(
-    lambda value: isinstance(value, str) and value.strip() != "",
+    lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
     "the name of the place, not the secret itself",
     None,
     shown=False,
@@ -175,7 +175,7 @@ SECURITY = {
     "key_password_env": _PLACE,
     "key_password_file": _PLACE,
     "sasl_mechanism": choice(*MECHANISMS, default=MECHANISMS[0]),
-    "user": text("the name to log in with"),
+    "user": text("the name to log in with, as text (a number in quotes)"),
     "password_env": _PLACE,
     "password_file": _PLACE,
     "allow_unencrypted_login": Option(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,7 +27,9 @@ from streamforest.stream import jars
 from streamforest.stream.broker_security import LISTENERS, BrokerSecurity
 
 HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
 _STARTED = "Kafka Server started"
+_PLAIN = re.compile(rf"(?<=[=,])PLAINTEXT://{re.escape(HOST)}:[0-9]+")
 _JVM = (
     "-Xms64m -Xmx{heap}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k "
     "-XX:ReservedCodeCacheSize=48m -Dorg.slf4j.simpleLogger.showThreadName=false"
@@ -74,7 +77,7 @@ class Broker:
     folder
         Where properties, data and log go; an ephemeral broker has a temporary one, gone at the end.
     port
-        0 takes a free one. A folder keeps its port.
+        0 takes a free one. None keeps the folder's own, and takes a free one where it has none.
     settings
         Further lines of `server.properties`.
     heap
@@ -86,7 +89,7 @@ class Broker:
     def __init__(
         self,
         folder: Path | None = None,
-        port: int = 0,
+        port: int | None = None,
         settings: Mapping[str, str] | None = None,
         heap: int = 256,
         security: BrokerSecurity | None = None,
@@ -97,7 +100,7 @@ class Broker:
         self._heap = heap
         self._security = security
         known = self._state()
-        self.port = int(known.get("port") or port or _free_port())
+        self.port = int((known.get("port") if port is None else port) or _free_port())
         self._ports = {
             name: int(known.get(name) or _free_port()) for name in (LISTENERS if security else ())
         }
@@ -133,14 +136,15 @@ class Broker:
     def start(self, timeout: float = 90.0) -> None:
         """Start the node and wait until it serves."""
         if self.status().running:
-            raise BrokerError(f"a broker runs in {self.folder} already, at {self.servers}")
+            raise BrokerError(f"a broker runs in {self.folder} already, at {self.status().servers}")
         java, libs = jars.java(), jars.jars()
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
+        if not _can_listen(self.port):  # before anything is written for it
+            raise BrokerError(f"port {self.port} is taken: give another one with --port")
         if not properties.exists():
             self._format(java, libs, properties)
-        if not _can_listen(self.port):
-            raise BrokerError(f"port {self.port} is taken: give another one with --port")
+        self._move(properties)
         jvm = _JVM.format(heap=self._heap).split()
         with self.log.open("ab") as log:
             begun = log.tell()
@@ -189,6 +193,16 @@ class Broker:
             raise BrokerError(f"the broker's storage was not formatted: {done.stderr.strip()}")
         fresh.rename(properties)
 
+    def _move(self, properties: Path) -> None:
+        """Let a folder that was made for another port listen at this one."""
+        written = properties.read_text(encoding="utf-8")
+        moved = _PLAIN.sub(f"PLAINTEXT://{HOST}:{self.port}", written)
+        if moved != written:
+            fresh = properties.with_suffix(".tmp")
+            fresh.touch(mode=0o600)
+            fresh.write_text(moved, encoding="utf-8")
+            fresh.rename(properties)
+
     def _await(self, begun: int, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         assert self._process is not None
@@ -209,12 +223,14 @@ class Broker:
 
     def status(self) -> Status:
         """Whether the node of this folder runs."""
-        pid = int(self._state().get("pid") or 0)
+        known = self._state()
+        pid = int(known.get("pid") or 0)
         if self._process is not None and self._process.pid == pid:
             running = self._process.poll() is None
         else:
             running = _is_ours(pid, self.folder)
-        return Status(running, self.servers, pid, self.folder)
+        servers = f"{HOST}:{known['port']}" if running and "port" in known else self.servers
+        return Status(running, servers, pid, self.folder)
 
     def stop(self, timeout: float = 30.0) -> bool:
         """End the node cleanly; False if none was running."""
@@ -241,11 +257,7 @@ class Broker:
         return True
 
     def _state(self) -> dict[str, int]:
-        try:
-            state = json.loads((self.folder / "broker.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return state if isinstance(state, dict) else {}
+        return _read_state(self.folder)
 
     def _write_state(self, pid: int) -> None:
         text = json.dumps({"pid": pid, "port": self.port, **self._ports})
@@ -255,6 +267,19 @@ class Broker:
 def default_folder() -> Path:
     """Where `streamforest broker start` keeps its node."""
     return jars.cache_folder() / "broker"
+
+
+def has_port(folder: Path) -> bool:
+    """Whether a broker has served from this folder before, at a port it keeps."""
+    return bool(_read_state(folder).get("port"))
+
+
+def _read_state(folder: Path) -> dict[str, int]:
+    try:
+        state = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
 
 
 def _is_ours(pid: int, folder: Path) -> bool:

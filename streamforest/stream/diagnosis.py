@@ -8,24 +8,31 @@ plain Kafka is called one.
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from streamforest.stream.security import Connection, Security
 from streamforest.stream.wire import ILLEGAL_STATE, Wire
 from streamforest.text import printable
 
+log = logging.getLogger(__name__)
+
 STEP = 4.0
 """Seconds that one step may take."""
 WHOLE = 12.0
 """Seconds after which no further server is asked."""
+QUIET = 2.0
+"""Seconds after which it is said who is asked."""
 _MOST_SERVERS = 5
 _NAME_CODES = (62, 64)  # OpenSSL: host name mismatch, IP address mismatch
 _EXPIRED_CODES = (9, 10)  # not yet valid, expired
+_told: set[str] = set()  # servers whose asking was logged and that have not answered since
 
 
 @dataclass(frozen=True)
@@ -39,19 +46,24 @@ class Trouble:
 def diagnose(connection: Connection) -> Trouble | None:
     """What keeps clients from a broker; None if one of the servers is as it should be.
 
-    The first server's trouble is told if all have one.
+    The first server's trouble is told if all have one. Who is asked is logged after two seconds, and
+    at once where the caller will go on waiting.
     """
+    with _telling(connection.servers):
+        trouble = _diagnose(connection)
+    if trouble is None:
+        _told.discard(connection.servers)
+    elif not trouble.lasting:
+        _tell(connection.servers)
+    return trouble
+
+
+def _diagnose(connection: Connection) -> Trouble | None:
     first: Trouble | None = None
     deadline = time.monotonic() + WHOLE
     servers = [part.strip() for part in connection.servers.split(",") if part.strip()]
     for server in servers[:_MOST_SERVERS]:
-        place = _place(server)
-        if place is None:
-            trouble: Trouble | None = Trouble(
-                f"kafka.servers = '{printable(server, 100)}': expected host:port"
-            )
-        else:
-            trouble = _ask(*place, connection.security)
+        trouble = _ask(*_place(server), connection.security)
         if trouble is None:
             return None
         first = first or trouble
@@ -60,11 +72,28 @@ def diagnose(connection: Connection) -> Trouble | None:
     return first
 
 
-def _place(server: str) -> tuple[str, int] | None:
+def _place(server: str) -> tuple[str, int]:
     host, _, port = server.rpartition(":")
-    if not host or not port.isdigit():
-        return (server, 9092) if server and ":" not in server else None
     return host.strip("[]"), int(port)
+
+
+@contextmanager
+def _telling(servers: str) -> Iterator[None]:
+    """Say who is being asked when it takes long: a silent command looks as if it hung."""
+    timer = threading.Timer(QUIET, _tell, (servers,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _tell(servers: str) -> None:
+    """Once, until these servers have answered."""
+    if servers not in _told:
+        _told.add(servers)
+        log.warning("asking %s …", servers)
 
 
 def _ask(host: str, port: int, security: Security, sent_from: str = "") -> Trouble | None:
@@ -75,7 +104,7 @@ def _ask(host: str, port: int, security: Security, sent_from: str = "") -> Troub
     try:
         wire = Wire(host, port, STEP)
     except socket.gaierror:
-        return Trouble(f"no broker at {where}: no such host; mend kafka.servers", lasting=False)
+        return Trouble(f"no broker at {where}: no such host; correct kafka.servers", lasting=False)
     except TimeoutError:
         return Trouble(
             f"no broker at {where}: no answer within {STEP:.0f} s; is it running, and does a "
@@ -85,7 +114,7 @@ def _ask(host: str, port: int, security: Security, sent_from: str = "") -> Troub
     except OSError as error:
         return Trouble(
             f"no broker at {where}: {(error.strerror or str(error)).lower()}; start it "
-            "(for trying out: streamforest broker start), or mend kafka.servers",
+            "(for trying out: streamforest broker start), or correct kafka.servers",
             lasting=False,
         )
     with closing(wire):

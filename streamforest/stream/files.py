@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from streamforest.errors import ConfigError, RecoveryError, StreamForestError
+from streamforest.errors import ConfigError, EventError, RecoveryError, StreamForestError
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.events import Event
 from streamforest.stream.failpoints import failpoint
@@ -164,7 +164,11 @@ class FileLog:
     def decode(self, record: Any) -> Event:
         """The event of a row: decoded when it was recorded, or a line as a message has it."""
         event: Event | None = record.event
-        return self._decode(record) if event is None else event
+        if event is not None:
+            return event
+        if record.problem is not None:
+            raise EventError(f"no event: {record.problem}", "invalid")
+        return self._decode(record)
 
     def commit(self, transaction: Transaction) -> None:
         """Make it true: (1) lines to the end of the files, (2) fsync, (3) rename of commit.json."""

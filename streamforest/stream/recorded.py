@@ -40,13 +40,21 @@ class ClassSchedule:
 class RecordedRow:
     """A row as a record of partition 0: decoded already, or as the bytes of its line."""
 
-    __slots__ = ("_value", "event", "offset")
+    __slots__ = ("_value", "event", "offset", "problem")
     timestamp = 0
     key = None
     headers: Any = ()
 
-    def __init__(self, offset: int, event: Event | None, value: bytes | None = None) -> None:
+    def __init__(
+        self,
+        offset: int,
+        event: Event | None,
+        value: bytes | None = None,
+        problem: str | None = None,
+    ) -> None:
         self.offset = offset
+        self.problem = problem
+        """Why it is no event, where the source knows better than any codec."""
         self.event = event
         self._value = value
 
@@ -59,7 +67,7 @@ class RecordedRow:
 
     def at(self, offset: int) -> RecordedRow:
         """The same row at another place."""
-        return RecordedRow(offset, self.event, self._value)
+        return RecordedRow(offset, self.event, self._value, self.problem)
 
     def fields(self) -> dict[str, Any]:
         """The event as a message has it."""
@@ -104,7 +112,11 @@ class RecordedSource:
     @staticmethod
     def names() -> list[str]:
         """The sets that `open` knows."""
-        return datasets.names() + datasets.names(held_out=True)
+        return [
+            *datasets.names(),
+            *datasets.names(held_out=True),
+            *datasets.names(scheduled=True),
+        ]
 
     @classmethod
     def open(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError
+from streamforest.stream.addresses import address_problem
 from streamforest.stream.kafka_headers import mend_headers
 from streamforest.stream.secrets import SecretPlace, hide_logins
 
@@ -108,12 +109,17 @@ class Connection:
     security: Security = Security()
 
     def __post_init__(self) -> None:
-        """ConfigError for a login within the address: addresses are printed, a login is not."""
+        """ConfigError for what is no address, and for a login within it: addresses are printed,
+        a login is not.
+        """
         if "@" in self.servers or "://" in self.servers:
             raise ConfigError(
                 "kafka.servers: expected host:port, several with commas, and no login or scheme in "
                 "it (value not shown); kafka.user and kafka.security are for those"
             )
+        wrong = address_problem(self.servers)
+        if wrong is not None:
+            raise ConfigError(f"kafka.servers: {wrong}")
 
     @staticmethod
     def to(where: str | Connection) -> Connection:

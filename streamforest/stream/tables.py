@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from streamforest.errors import ConfigError
+from streamforest.errors import ConfigError, DatasetError
 from streamforest.stream.events import BOUNDS, Bounds, Event
 from streamforest.stream.recorded import RecordedRow
 from streamforest.text import printable
@@ -23,6 +23,7 @@ from streamforest.text import printable
 LINES = (".jsonl", ".ndjson")
 SUFFIXES = (*LINES, ".csv", ".parquet")
 _BLOCK = 1 << 20
+_BOM = b"\xef\xbb\xbf"
 
 
 class FileSource(abc.ABC):
@@ -30,7 +31,7 @@ class FileSource(abc.ABC):
 
     def __init__(self, path: Path, events: int | None = None) -> None:
         if not path.is_file():
-            raise ConfigError(f"file = '{path}': no such file")
+            raise ConfigError(f"file = '{path}': no such file in {path.absolute().parent}")
         self.path = path
         self.topic = path.name
         self._checksum = _checksum(path)
@@ -78,7 +79,8 @@ class LinesSource(FileSource):
                     if not rest or rest.endswith(b"\n"):
                         break
                 if number >= start:
-                    yield RecordedRow(number, None, line.rstrip(b"\r\n"))
+                    text = line.removeprefix(_BOM) if number == 0 else line
+                    yield RecordedRow(number, None, text.rstrip(b"\r\n"))
                 number += 1
 
 
@@ -102,14 +104,14 @@ class CsvSource(TableSource):
 
     def _open(self) -> TextIO:
         # bytes that are no UTF-8 stay what they are, and make their row a dead letter
-        return self.path.open(newline="", encoding="utf-8", errors="surrogateescape")
+        return self.path.open(newline="", encoding="utf-8-sig", errors="surrogateescape")
 
     def _count(self) -> int:
         with self._open() as file:
             reader = csv.reader(file)
             try:
-                _check_columns(self.path, next(reader, []), self._label, self._id)
-                return sum(1 for _ in reader)
+                _check_columns(self.path, _header(reader), self._label, self._id)
+                return sum(1 for cells in reader if cells)
             except csv.Error as error:
                 raise ConfigError(
                     f"file = '{self.path}': line {reader.line_num} is no row of a table: {error}"
@@ -118,11 +120,18 @@ class CsvSource(TableSource):
     def _read(self, start: int) -> Iterator[RecordedRow]:
         with self._open() as file:
             reader = csv.reader(file)
-            names = next(reader)
-            for number, cells in enumerate(reader):
-                if number >= start:
-                    row = dict(zip(names, map(_cell, cells)))
-                    yield _row(number, row, self._label, self._id, self._bounds)
+            names = _header(reader)
+            own = None if self._id is None else names.index(self._id)
+            for number, cells in enumerate(filter(None, reader)):  # a blank line is no row
+                if number < start:
+                    continue
+                if len(cells) != len(names):
+                    yield _misshapen(number, reader.line_num, cells, len(names))
+                    continue
+                row: dict[str, Any] = dict(zip(names, map(_cell, cells)))
+                if own is not None:  # as text: 007 is not 7
+                    row[names[own]] = cells[own] if cells[own].strip() else None
+                yield _row(number, row, self._label, self._id, self._bounds)
 
 
 class ParquetSource(TableSource):
@@ -135,7 +144,18 @@ class ParquetSource(TableSource):
             raise ConfigError(
                 f"file = '{self.path}': Parquet needs pyarrow: pip install 'streamforest[parquet]'"
             ) from None
-        return parquet.ParquetFile(self.path)
+        try:
+            return parquet.ParquetFile(self.path)
+        except (ValueError, OSError) as error:  # ArrowInvalid is a ValueError
+            raise ConfigError(
+                f"file = '{self.path}': not a Parquet file ({_first(error)})"
+            ) from error
+
+    def _batches(self) -> Iterator[Any]:
+        try:
+            yield from self._open().iter_batches(batch_size=4_096)
+        except (ValueError, OSError) as error:  # damage behind a sound footer
+            raise DatasetError(f"{self.path}: damaged: {_first(error)}") from error
 
     def _count(self) -> int:
         file = self._open()
@@ -144,7 +164,7 @@ class ParquetSource(TableSource):
 
     def _read(self, start: int) -> Iterator[RecordedRow]:
         number = 0
-        for batch in self._open().iter_batches(batch_size=4_096):
+        for batch in self._batches():
             if number + len(batch) > start:
                 for i, row in enumerate(batch.to_pylist()):
                     if number + i >= start:
@@ -180,6 +200,24 @@ def _row(
     return RecordedRow(number, Event(row, y, own))
 
 
+def _first(error: BaseException) -> str:
+    """The first line of what a library says."""
+    return printable(str(error).split("\n")[0], 200)
+
+
+def _misshapen(number: int, line: int, cells: list[str], wanted: int) -> RecordedRow:
+    """A row whose cells belong to no columns for certain: no event, in a topic neither."""
+    count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+    problem = f"line {line} has {count}, the header has {wanted}"
+    told = json.dumps({"problem": problem, "cells": cells}, ensure_ascii=False)
+    return RecordedRow(number, None, told.encode("utf-8", "surrogateescape"), problem)
+
+
+def _header(reader: Iterator[list[str]]) -> list[str]:
+    """The first line that is not blank; nothing where there is none."""
+    return next(filter(None, reader), [])
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
@@ -203,6 +241,8 @@ def _cell(text: str) -> float | str | None:
 
 
 def _check_columns(path: Path, names: list[str], label: str, identity: str | None) -> None:
+    if not names:
+        raise ConfigError(f"file = '{path}': is empty: no header line")
     for name in names:
         if not _is_unicode(name):
             raise ConfigError(f"file = '{path}': the column {name!r} is not named in UTF-8")

@@ -25,8 +25,28 @@ def test_a_good_file_says_what_it_means(tmp_path: Path) -> None:
     assert "main (consistent), s (online)" in done.stdout
     assert "p.events at 127.0.0.1:9092" in done.stdout
     assert "exactly-once: predictions" in done.stdout
+    for line in (
+        "to        p.predictions (predictions), p.dlq (dead letters), p.journal (journal)",
+        "commits   every 500 ms or 10,000 events, whichever comes first",
+        "snapshots every 60 s; the last 3 are kept",
+        "metrics   http://127.0.0.1:9108/metrics",
+    ):
+        assert line in done.stdout.splitlines()
+    assert done.stdout.endswith("no mistakes found; the broker was not asked\n")
     again = invoke(tmp_path, PIPELINE, "--set", "kafka.delivery=at-least-once")
     assert "may be published twice" in again.stdout
+
+
+def test_a_file_run_says_so_too(tmp_path: Path) -> None:
+    text = '[pipeline]\nname = "p"\n[source]\ndataset = "bananas"\nevents = 50\n'
+    done = invoke(tmp_path, text, "--set", "run.snapshot_every=70")
+    assert done.stdout.splitlines()[-5:] == [
+        "events    50 of bananas",
+        "commits   every 70 events",
+        "snapshots every 70 events; the last 3 are kept",
+        "metrics   none; metrics.port serves them",
+        "no mistakes found",
+    ]
 
 
 def test_every_mistake_at_once(tmp_path: Path) -> None:

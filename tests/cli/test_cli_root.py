@@ -13,6 +13,7 @@ from streamforest import __version__
 from streamforest.cli import DEBUG_VARIABLE, SUBCOMMANDS, LazyGroup, root
 from streamforest.errors import (
     CapacityError,
+    ChangedError,
     ConfigError,
     ParameterError,
     SnapshotError,
@@ -76,6 +77,7 @@ def outcome(error: BaseException) -> Result:
     ("error", "code"),
     [
         (ConfigError("run.batch = 0: expected more"), 2),
+        (ChangedError("model.seed is 5 and was 0"), 2),
         (ParameterError("n_trees=0: use more"), 2),
         (CapacityError("max_classes"), 2),
         (SnapshotError("damaged"), 1),

@@ -93,8 +93,23 @@ def test_other_settings_than_the_run_began_with_are_exit_code_2() -> None:
     invoke("--max-events", "10")
     done = invoke("--set", "model.seed=5")
     assert done.exit_code == 2
-    assert "model.seed is 5 and was 0" in done.stderr
+    assert "model.seed is 5 and was 0; put it back, or begin anew: --fresh" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_model_that_is_new_to_a_run_is_exit_code_2_with_a_way_out() -> None:
+    invoke("--max-events", "10")
+    path = Path("small.toml")
+    path.write_text(path.read_text() + '[[shadow]]\nname = "s"\nkind = "online"\n')
+    done = invoke()
+    assert done.exit_code == 2
+    assert (
+        "shadow.s is new: a run keeps the models it began with; remove it, or begin anew"
+        in done.stderr
+    )
+    assert done.stderr.count("\n") == 1
+    assert invoke("--set", "run.folder=other").exit_code == 0
+    assert invoke("--fresh").exit_code == 0
 
 
 def test_damaged_snapshots_are_exit_code_1() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
 
-from streamforest.errors import ConfigError
+from streamforest.errors import ConfigError, StreamForestWarning
 from streamforest.runtime.config import Pipeline, load_pipeline
+from streamforest.runtime.models import _refusals
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 GOOD = """
@@ -140,3 +142,74 @@ def test_the_same_file_builds_the_same_forest(tmp_path: Path) -> None:
     x, y = [event.x for event in events], [event.y for event in events]
     a, b = (p.models["main"].advance(x, y) for p in (first, second))
     assert (a == b).all()
+
+
+def test_a_forest_beyond_all_memory_is_refused_with_the_bound(tmp_path: Path) -> None:
+    for trees in (10_001, 999_999_999_999, 10**18):
+        (told,) = problems(tmp_path, GOOD, f"model.n_trees={trees}")
+        assert told.endswith("use a whole number of at least 1 and at most 10000")
+    (told,) = problems(tmp_path, GOOD, f"model.max_nodes={10**18}")
+    assert told.endswith(f"at least 1 and at most {1 << 53}")
+
+
+def test_a_model_that_does_not_fit_is_a_refusal() -> None:
+    def forest(trees: int = 1, seed: int = 0) -> object:
+        if trees > 3:
+            raise MemoryError
+        return object()
+
+    model, (problem,) = _refusals(forest, {"seed": 0, "trees": 9})  # type: ignore[arg-type]
+    assert (model, problem.parameter) == (None, "trees")
+    assert "does not fit into memory" in problem.message
+
+
+def test_truth_is_written_as_toml_has_it(tmp_path: Path) -> None:
+    (told,) = problems(tmp_path, GOOD + '[model]\nkind = "stream"\ndrift = 1\n')
+    assert told == "model.drift = 1: use true or false"
+
+
+def test_a_parameter_of_another_kind_names_that_kind(tmp_path: Path) -> None:
+    text = GOOD + '[model]\nkind = "stream"\nlam = 3\nn_tree = 4\n'
+    assert problems(tmp_path, text) == [
+        "model.lam: no parameter of kind = 'stream'; it belongs to kind = 'consistent'",
+        "model.n_tree: no such key in [model]; did you mean n_trees?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("StreamForestClassifier", "stream"), ("NCMForest", "ncm"), ("Online", "online")],
+)
+def test_a_class_is_no_kind_but_tells_which(tmp_path: Path, written: str, meant: str) -> None:
+    (told,) = problems(tmp_path, GOOD, f"model.kind={written}")
+    assert told.endswith(f"no such model; did you mean {meant}?")
+
+
+def test_a_variable_is_named_where_it_makes_a_table_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD)
+    with pytest.raises(ConfigError, match=r"foo \(from STREAMFOREST_FOO__BAR\): no such table"):
+        load_pipeline(path, {"STREAMFOREST_FOO__BAR": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("STREAMFOREST_MODEL_N_TREES", "STREAMFOREST_MODEL__N_TREES"),
+        ("STREAMFOREST_DEAD_LETTERS_POLICY", "STREAMFOREST_DEAD_LETTERS__POLICY"),
+    ],
+)
+def test_one_underscore_is_warned_of(tmp_path: Path, name: str, meant: str) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD)
+    with pytest.warns(StreamForestWarning, match=f"{name}: has no effect; .*: {meant}$"):
+        load_pipeline(path, {name: "4"})
+
+
+def test_other_variables_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD)
+    others = ("STREAMFOREST_DATA", "STREAMFOREST_KAFKA_PASSWORD", "STREAMFOREST_RUN_SERVICE_HOST")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StreamForestWarning)
+        load_pipeline(path, dict.fromkeys(others, "x"))

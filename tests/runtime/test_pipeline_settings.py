@@ -74,3 +74,14 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         gather(tmp_path / "none.toml", {})
     with pytest.raises(ConfigError, match="cannot be read"):
         gather(tmp_path, {})
+
+
+def test_a_mark_before_the_first_byte_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_bytes(b'\xef\xbb\xbf[model]\nkind = "online"\n')
+    assert gather(path, {}).tables == {"model": {"kind": "online"}}
+
+
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a.x00b.toml': no file can be called that"):
+        gather(tmp_path / "a\0b.toml", {})

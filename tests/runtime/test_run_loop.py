@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamforest.errors import ConfigError, RecoveryError, StreamForestError
+from streamforest.errors import ChangedError, RecoveryError, StreamForestError
 from streamforest.forests.snapshot import writer
 from streamforest.runtime import loop
 from streamforest.runtime.config import load_pipeline
@@ -215,17 +215,17 @@ def test_other_settings_do_not_continue_a_run(small: Path, tmp_path: Path) -> No
     with opened(small, folder) as run:
         run.consume(max_events=100)
     with (
-        pytest.raises(ConfigError, match=r"model\.n_trees is 6 and was 5.*--fresh"),
+        pytest.raises(ChangedError, match=r"model\.n_trees is 6 and was 5.*--fresh"),
         opened(small, folder, "model.n_trees=6"),
     ):
         pass
     with (
-        pytest.raises(ConfigError, match=r"source\.schedule\.every is 61 and was 60"),
+        pytest.raises(ChangedError, match=r"source\.schedule\.every is 61 and was 60"),
         opened(small, folder, "source.schedule.every=61"),
     ):
         pass
     with (
-        pytest.raises(ConfigError, match=r"model\.kind is 'OnlineForest"),
+        pytest.raises(ChangedError, match=r"model\.kind is 'OnlineForest"),
         opened(small, folder, "model.kind=online"),
     ):
         pass

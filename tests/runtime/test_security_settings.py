@@ -88,7 +88,7 @@ def test_nor_is_one_that_stands_where_something_else_belongs(
 def test_a_login_in_an_address_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
     done = check(tmp_path, "", "--set", f"kafka.servers={address}")
     (problem,) = problems(done)
-    assert problem.startswith("kafka.servers: expected host:port")
+    assert problem.startswith("kafka.servers (from --set): expected host:port")
     assert WORD not in done.output
     with pytest.raises(ConfigError) as caught:
         connection_from({}, [], address, "here:1")
@@ -199,3 +199,75 @@ def test_the_password_is_nowhere_in_a_loaded_pipeline(
     path = tmp_path / "p.toml"
     path.write_text(HEAD + LOGIN)
     assert WORD not in repr(load_pipeline(path))
+
+
+@pytest.mark.parametrize("user", ["5", '""', "[1]"])
+def test_a_wrong_user_is_told_and_nothing_is_tried_with_it(tmp_path: Path, user: str) -> None:
+    text = f'security = "sasl-tls"\nuser = {user}\npassword_env = "KAFKA_PW"\n'
+    (problem,) = problems(check(tmp_path, text, KAFKA_PW=WORD))
+    assert problem.startswith("kafka.user = ")
+    assert "expected the name to log in with" in problem
+
+
+def test_every_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    text = 'security = "sasl-tls"\nuser = "a"\npassword_file = "no.pw"\nca_file = "no.pem"\n'
+    first, second = problems(check(tmp_path, text))
+    assert first.startswith("kafka.ca_file = 'no.pem': no such file")
+    assert second.startswith("kafka.password_file: the file named there")
+
+
+def test_without_a_pipeline_file_there_is_no_table_but_kafka() -> None:
+    with pytest.raises(
+        ConfigError, match=r"kafa \(from --set\): no such table; did you mean kafka"
+    ):
+        connection_from({}, ["kafa.security=tls"], None, "here:1")
+    with pytest.raises(ConfigError, match="STREAMFOREST_KAFA__SECURITY"):
+        connection_from({"STREAMFOREST_KAFA__SECURITY": "tls"}, [], None, "here:1")
+    with pytest.raises(ConfigError, match=r"model\.n_trees .*without a pipeline file"):
+        connection_from({}, ["model.n_trees=4"], None, "here:1")
+    others = {"STREAMFOREST_MODEL__N_TREES": "4"}  # of another command's pipeline file
+    assert connection_from(others, [], None, "here:1").servers == "here:1"
+
+
+@pytest.mark.parametrize(
+    ("servers", "message"),
+    [
+        ("h:abc", "the port of 'h:abc' is no number"),
+        ("h:99999", "the port of 'h:99999' is no number"),
+        ("h:0", "the port of 'h:0'"),
+        (":9092", "':9092' has no proper host"),
+        ("my host:9092", "'my host:9092' has no proper host"),
+        ("localhost", "'localhost' has no port, e.g. localhost:9092"),
+        ("a:1, b", "'b' has no port"),
+        ("a:1,,b:2", "nothing before or after a comma"),
+    ],
+)
+def test_an_address_is_checked_wherever_it_is_given(
+    tmp_path: Path, servers: str, message: str
+) -> None:
+    (problem,) = problems(check(tmp_path, "", "--set", f"kafka.servers={servers}"))
+    assert problem.startswith("kafka.servers (from --set): expected host:port")
+    assert message in problem
+    for arguments in (
+        ["replay", "digits", "--servers", servers],
+        ["run", str(tmp_path / "p.toml"), "--broker", servers],
+        ["bench", "pipeline", "--servers", servers],
+    ):
+        done = CliRunner().invoke(root, arguments)
+        assert done.exit_code == 2
+        assert message in done.stderr
+
+
+def test_several_servers_are_one_text(tmp_path: Path) -> None:
+    assert check(tmp_path, "", "--set", "kafka.servers=a:1, [::1]:2").exit_code == 0
+    (problem,) = problems(check(tmp_path, "", "--set", 'kafka.servers=["a:1", "b:2"]'))
+    assert "several as one text: 'a:9092,b:9092'" in problem
+    done = check(tmp_path, "", "--set", f'kafka.servers=["x:{WORD}@a:1"]')
+    assert (done.exit_code, WORD in done.output) == (2, False)
+
+
+def test_a_text_where_the_table_belongs_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('kafka = "h:1"\n[pipeline]\nname = "p"\n')
+    (problem,) = problems(CliRunner().invoke(root, ["check", str(path)]))
+    assert problem == "kafka = 'h:1': expected a table, [kafka]"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from streamforest.cli import root
 from streamforest.errors import BrokerError
 from streamforest.stream import jars
+from streamforest.stream.broker import Broker
 
 
 @pytest.fixture
@@ -61,3 +64,65 @@ def test_status_of_no_broker_is_exit_code_1(tmp_path: Path) -> None:
         "no broker was running"
         in CliRunner().invoke(root, ["broker", "stop", "--folder", str(tmp_path)]).output
     )
+
+
+@pytest.fixture
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for a broker, and a Java that says it has started and waits."""
+    java = tmp_path / "java"
+    java.write_text(
+        '#!/bin/sh\ncase "$*" in *StorageTool*) exit 0;; esac\n'
+        "echo Kafka Server started\nwhile :; do sleep 0.1; done\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setattr(jars, "java", lambda: str(java))
+    monkeypatch.setattr(jars, "jars", lambda: tmp_path)
+    yield tmp_path / "b"
+    Broker(tmp_path / "b").kill()
+
+
+def start(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(root, ["broker", "start", "--folder", str(folder), *arguments])
+
+
+def another_port(written: str) -> int:
+    """One that is free and that no line names."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if f":{port}" not in written:
+            return port
+
+
+def test_a_taken_port_leaves_nothing_behind_and_another_one_works(pretended: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = start(pretended, "--port", str(port))
+        assert (done.exit_code, list(pretended.iterdir())) == (1, [])
+        assert f"port {port} is taken: give another one with --port" in done.stderr
+        done = start(pretended, "--port", "0")
+    assert done.exit_code == 0, done.stderr
+    served = done.stdout.split()[0]
+    assert served != f"127.0.0.1:{port}"
+    assert f"listeners=PLAINTEXT://{served}," in (pretended / "server.properties").read_text()
+    again = start(pretended, "--port", "9999")
+    assert again.exit_code == 1
+    assert f"already, at {served}" in again.stderr
+
+
+def test_a_folder_keeps_its_port_until_another_is_given(pretended: Path) -> None:
+    first = start(pretended, "--port", "0").stdout.split()[0]
+    written = (pretended / "server.properties").read_text()
+    Broker(pretended).stop()
+    assert start(pretended).stdout.split()[0] == first
+    assert (pretended / "server.properties").read_text() == written
+    Broker(pretended).stop()
+    port = another_port(written)
+    done = start(pretended, "--port", str(port))
+    assert done.stdout.split()[0] == f"127.0.0.1:{port}"
+    moved = (pretended / "server.properties").read_text()
+    assert moved == written.replace(f"PLAINTEXT://{first}", f"PLAINTEXT://127.0.0.1:{port}")
+    assert moved.count(f":{port}") == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamforest.errors import ConfigError, EventError
+from streamforest.errors import ConfigError, DatasetError, EventError
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.opening import opened
 from streamforest.stream.events import Bounds, decoder
@@ -95,13 +95,16 @@ def test_rows_that_no_event_can_hold_are_left_to_the_codec_to_refuse(tmp_path: P
     decode = decoder()
     said = []
     for row in open_file(path, None, "y", None).rows(0):
-        if row.event is None:
+        if row.problem is not None:
+            said.append(row.problem)
+        elif row.event is None:
             with pytest.raises(EventError) as caught:
                 decode(row.value)
             said.append(caught.value.reason)
         else:
             said.append(row.event.x)
-    assert said == [{"a": 1.0, "b": "red"}, "too_long", "undecodable", "too_long", {"a": 5.0}]
+    short = "line 6 has 1 cell, the header has 3"
+    assert said == [{"a": 1.0, "b": "red"}, "too_long", "undecodable", "too_long", short]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,8 @@ def test_rows_that_no_event_can_hold_are_left_to_the_codec_to_refuse(tmp_path: P
     [
         (b"a,\xff,y\n1,2,3\n", "the column '.udcff' is not named in UTF-8"),
         (b"a,y\n" + b"z" * 200_000 + b",x\n", "line 2 is no row of a table: field larger"),
+        (b"", "is empty: no header line"),
+        (b"\n\n", "is empty: no header line"),
         (b"a\x1b[31m,b\n1,2\n", r"has no such column; it has a.x1b\[31m, b"),
     ],
 )
@@ -119,3 +124,67 @@ def test_a_table_that_cannot_be_read_is_refused_at_once(
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         open_file(path, None, "y", None)
+
+
+def test_ids_are_text_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_bytes(b"\xef\xbb\xbfkey,a,y\r\n007,1,p\r\n\r\n7,2,q\r\n\r\n ,3,p\r\n")
+    source = open_file(path, None, "y", "key")
+    events = [row.event for row in source.rows(0)]
+    assert source.total == len(events) == 3
+    assert [(event.id, event.x) for event in events] == [
+        ("007", {"a": 1.0}),
+        ("7", {"a": 2.0}),
+        (None, {"a": 3.0}),
+    ]
+    assert [row.event.id for row in source.rows(1)] == ["7", None]
+
+
+def test_a_row_with_other_cells_than_the_header_is_a_dead_letter_with_its_line(
+    tmp_path: Path,
+) -> None:
+    rows = [f"{i},{'pq'[i % 2]}" for i in range(20)]
+    rows[4], rows[9] = "4", "9,p,extra"
+    (tmp_path / "e.csv").write_text("a,y\n" + "\n\n".join(rows) + "\n")
+    (tmp_path / "p.toml").write_text(
+        f'[pipeline]\nname = "p"\n[source]\nfile = "{tmp_path / "e.csv"}"\n'
+        f'[model]\nn_trees = 2\n[run]\nfolder = "{tmp_path / "run"}"\n'
+    )
+    with opened(load_pipeline(tmp_path / "p.toml")) as run:
+        assert run.consume() == "finished"
+    assert len((tmp_path / "run" / "predictions.jsonl").read_bytes().splitlines()) == 18
+    letters = (tmp_path / "run" / "dead_letters.jsonl").read_text().splitlines()
+    assert len(letters) == 2
+    assert "line 10 has 1 cell, the header has 2" in letters[0]
+    assert "line 20 has 3 cells, the header has 2" in letters[1]
+    source = ScheduledFile(open_file(tmp_path / "e.csv", None, "y", None), ClassSchedule("random"))
+    for number, row in ((4, b'["4"]'), (9, b'"extra"]')):  # and stays one where it is replayed
+        found = list(source.rows(0))[number]
+        assert row in (found.value or b"")
+        with pytest.raises(EventError):
+            decoder()(found.value)
+
+
+def test_a_mark_before_the_first_line_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"x": [1]}\n{"x": [2]}\n')
+    assert [row.value for row in open_file(path, None, "y", None).rows(0)] == [
+        b'{"x": [1]}',
+        b'{"x": [2]}',
+    ]
+
+
+def test_what_is_no_parquet_file_is_told(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = tmp_path / "e.parquet"
+    for content in (b"", b"a,y\n1,2\n", b"PAR1" + b"\0" * 50 + b"PAR1"):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"file = '.*e\.parquet': not a Parquet file"):
+            open_file(path, None, "y", None)
+    pandas.DataFrame({"a": range(1_000), "y": ["p"] * 1_000}).to_parquet(path)
+    whole = bytearray(path.read_bytes())
+    whole[4:200] = b"\xff" * 196  # the footer stands at the end
+    path.write_bytes(whole)
+    source = open_file(path, None, "y", None)
+    with pytest.raises(DatasetError, match=r"e\.parquet: damaged"):
+        list(source.rows(0))
