@@ -105,6 +105,82 @@ def test_many_records_ahead_move_the_time_to_the_middle_of_them() -> None:
     assert list(store.waiting) == [f"b{i}" for i in range(IN_A_ROW)]
 
 
+def _ticks(store: LabelStore, since: int, n: int = IN_A_ROW) -> None:
+    for i in range(n):
+        store.tick(since + i)
+
+
+def _again(store: LabelStore) -> LabelStore:
+    """As after a snapshot."""
+    return LabelStore.from_state(store.rules, store.state([]), [])
+
+
+def test_time_comes_back_from_the_year_9999() -> None:
+    store = LabelStore(RULES)
+    _ticks(store, NOW)
+    _ticks(store, FAR)
+    assert store.clock.now == FAR + IN_A_ROW // 2
+    store.wait("a", {"f": 1.0}, FAR)
+    _ticks(store, NOW + 100, IN_A_ROW - 1)
+    assert store.clock.now == FAR + IN_A_ROW // 2
+    store = _again(store)
+    store.tick(FAR)  # the row is broken
+    _ticks(store, NOW + 100)
+    assert store.clock.now == NOW + 100 + IN_A_ROW // 2
+    store.wait("b", {"f": 1.0}, NOW + 200)
+    assert store.counts["expired"] == 0
+    store = _again(store)
+    for at in range(NOW, NOW + RULES.wait_ms + 1_000, 100):
+        store.tick(at)
+    assert store.counts["expired"] == 2  # both as long as they should wait, from then on
+    assert not store.waiting
+
+
+def test_going_back_and_returning_takes_no_time() -> None:
+    """A burst from 1970 does not let everything expire that waits."""
+    store = LabelStore(RULES)
+    _ticks(store, NOW)
+    store.wait("a", {"f": 1.0}, NOW)
+    store.tick(NOW + 1_000)
+    _ticks(store, 5_000)
+    assert store.clock.now == 5_000 + IN_A_ROW // 2
+    store = _again(store)
+    store.wait("b", {"f": 1.0}, 5_000)
+    _ticks(store, NOW + 1_000)
+    assert list(store.waiting) == ["a", "b"]
+    assert store.state([]) == _again(store).state([])
+    store.tick(NOW + 25 + RULES.wait_ms)
+    assert list(store.waiting) == ["a", "b"]
+    store.tick(NOW + 26 + RULES.wait_ms)
+    assert list(store.waiting) == ["b"]
+
+
+def test_a_pause_after_time_has_come_back_is_a_pause() -> None:
+    store = LabelStore(RULES)
+    _ticks(store, FAR)
+    _ticks(store, NOW)
+    for i in range(IN_A_ROW):
+        store.tick(NOW + i * RULES.clock_step_ms // 10)
+    store.wait("a", {"f": 1.0}, NOW)
+    _ticks(store, NOW + 86_400_000)
+    assert store.counts["expired"] == 1
+
+
+def test_a_clock_without_anything_behind_is_told_as_ever() -> None:
+    clock = StreamClock(60_000)
+    for i in range(IN_A_ROW):
+        clock.move(NOW + i)
+    clock.move(FAR)
+    told = clock.state()
+    assert told == [NOW + IN_A_ROW // 2, [FAR]]
+    again = StreamClock(60_000)
+    again.restore(told)
+    assert again.state() == told
+    for damaged in ([None, [], [1], None], [NOW, [], [1] * IN_A_ROW, None], [NOW, [], [], [1]]):
+        with pytest.raises(ValueError, match=r"behind|in a row|unpack"):
+            again.restore(damaged)
+
+
 def test_partitions_are_waited_for_a_bounded_time() -> None:
     aligned = Alignment(patience=1.0, slack_ms=0)
     aligned.begin([("events", 0), ("labels", 0)])
