@@ -23,7 +23,7 @@ from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened as open_run
 from streamforest.stream.files import FileLog
-from streamforest.stream.records import LogAway, Partition, Reader
+from streamforest.stream.records import Committed, LogAway, Partition, Reader
 
 
 def opened(
@@ -81,6 +81,7 @@ def test_recovery_that_was_interrupted_begins_anew(
     folder, flag = tmp_path / "run", "run.commit_events=40"
 
     def end(run: Run) -> None:
+        run.snapshots.wait()  # so that the next commit names it
         if run.events == 360:
             raise InterruptedError
 
@@ -369,6 +370,26 @@ def test_older_snapshots_that_cannot_be_deleted_stop_nobody(
 
 def _read_only(path: Path, missing_ok: bool = False) -> None:
     raise OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
+    small: Path, tmp_path: Path, rebuilt: bool
+) -> None:
+    with opened(small, tmp_path / "run") as run:
+        run.consume(max_events=80)
+        (partition,) = run.state.positions
+        found = run.log.attach()
+        if rebuilt:
+            run.commits.standing = None
+        anew = Committed(found.metadata, {}, {partition: 0})
+        with pytest.raises(RecoveryError, match=r"up to offset 80, .*made anew.* --from end"):
+            run.taking_up.recover(anew)
+        run.taking_up.recover(Committed(found.metadata, {}, {("another", 0): 5}))
+        assert run.state.positions == {partition: 80, ("another", 0): 5}
+        # added, and not yet committed: met once more
+        run.taking_up.recover(Committed(found.metadata, {}, {("another", 0): 5}))
+        assert run.pending.added == [("another", 0, 5)]
 
 
 def test_how_new_an_event_is_goes_out_with_its_prediction(small: Path, tmp_path: Path) -> None:
