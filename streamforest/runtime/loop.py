@@ -312,7 +312,7 @@ class Run:
         done, self.pending = self.pending, Pending(self.events)
         if done.promoted:
             self.state.main = done.promoted
-            self.settings.wishes.fulfilled()
+            self.settings.wishes.fulfilled(done.promoted)
             log.info("%s publishes from event %d on", done.promoted, self.events)
         self.taking_up.meet(self.commits.met)
         self.commits.met = {}
@@ -328,7 +328,7 @@ class Run:
         wanted = self.settings.wishes.promoted()
         if wanted is not None and wanted not in self.state.models:
             log.error("%r cannot be promoted: there is no such model", wanted)
-            self.settings.wishes.fulfilled()
+            self.settings.wishes.fulfilled(wanted)
             return ""
         return wanted or ""
 

@@ -392,6 +392,61 @@ def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
         assert run.pending.added == [("another", 0, 5)]
 
 
+def test_a_wish_that_comes_while_another_is_committed_stays(small: Path, tmp_path: Path) -> None:
+    text = small.read_text(encoding="utf-8")
+    for name in ("first", "second"):
+        text += f'\n[[shadow]]\nname = "{name}"\nkind = "online"\nn_trees = 1\n'
+    small.write_text(text, encoding="utf-8")
+    with opened(small, tmp_path / "run") as run:
+        wishes = run.settings.wishes
+        wishes.promote("first")
+        usual = run.commits.commit
+
+        def commit(*arguments: Any) -> None:
+            run.commits.commit = usual  # type: ignore[method-assign]
+            usual(*arguments)
+            wishes.promote("second")
+
+        run.commits.commit = commit  # type: ignore[method-assign]
+        run.consume(max_events=40)  # a commit, and the one that names the last snapshot
+        assert run.main == "second"
+        assert not wishes.waiting
+        wishes.promote("nobody")
+        run.consume(max_events=40)
+        assert not wishes.waiting
+
+
+@pytest.mark.parametrize("where", ["clear", "recover"])
+def test_starting_over_may_be_cut_short_anywhere(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    files = whole(small, tmp_path / "run")
+
+    def killed(*arguments: Any) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLog if where == "clear" else Run, where, killed)
+        with pytest.raises(InterruptedError), opened(small, tmp_path / "run", fresh=True):
+            pass
+    if where == "clear":
+        with pytest.raises(RecoveryError, match="--fresh"), opened(small, tmp_path / "run"):
+            pass
+    with opened(small, tmp_path / "run", fresh=where == "clear") as run:
+        assert run.consume() == "finished"
+    assert contents(tmp_path / "run") == files
+
+
+def test_a_lost_commit_of_a_file_run_is_told_as_such(small: Path, tmp_path: Path) -> None:
+    whole(small, tmp_path / "run")
+    (tmp_path / "run" / "commit.json").unlink()
+    with (
+        pytest.raises(RecoveryError, match=r"commit\.json is not there: .*--fresh"),
+        opened(small, tmp_path / "run"),
+    ):
+        pass
+
+
 def test_how_new_an_event_is_goes_out_with_its_prediction(small: Path, tmp_path: Path) -> None:
     """As of that event, however the run is cut; the first event has nothing to be compared with."""
     ncm = "model.kind=ncm"
