@@ -174,7 +174,8 @@ class Run:
         events before it alone: the same stretches give the same decisions, however they are cut.
         """
         refuse = self._refuse if publish else _leave_out
-        intake = take_in(state, stretches, self.log.decode, refuse, self.settings.labels_topic)
+        rules = self.settings.labels_topic, self.settings.events_format
+        intake = take_in(state, stretches, self.log.decode, refuse, *rules)
         learned = _learned_before(intake.rows, state.models[self.main])
         labels, top, novelty = self._advance_models(state, intake, publish)
         if not publish:

@@ -203,6 +203,7 @@ def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes) -> Settings:
         top=config.top,
         pack=config.pack,
         late=late_rules(pipeline),
+        events_format=cast(Format, config.events_format),
         wishes=wishes,
         labels_topic=config.topics.labels,
         drain=drain or config.kafka is None,

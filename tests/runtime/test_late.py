@@ -17,7 +17,7 @@ from streamforest.runtime.intake import take_in
 from streamforest.runtime.late import LabelStore, LateRules
 from streamforest.runtime.state import RunState
 from streamforest.stream.aligned import Alignment
-from streamforest.stream.events import decoder
+from streamforest.stream.events import Format, decoder, encode
 from streamforest.stream.records import Stretch
 
 NOW = 1_700_000_000_000
@@ -103,6 +103,30 @@ def test_many_records_ahead_move_the_time_to_the_middle_of_them() -> None:
         assert store.counts["expired"] == expired  # those of the day before, none of today's
     assert store.clock.now == later + IN_A_ROW // 2
     assert list(store.waiting) == [f"b{i}" for i in range(IN_A_ROW)]
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+def test_a_label_that_was_held_and_is_refused_can_be_sent_again(form: Format) -> None:
+    """Two labels are held while there is room for one more class; the second finds none."""
+    state = RunState.new({}, Limits(max_classes=1), RULES)
+    decode = decoder(form, labels=True)
+    sent = [{"id": i, "y": f"class {i}"} for i in (1, 2)]
+    sent += [{"id": i, "x": {"f": 1.0}} for i in (1, 2)]
+    several = [
+        SimpleNamespace(offset=i, timestamp=NOW, key=None, value=encode(one, form), headers=())
+        for i, one in enumerate(sent)
+    ]
+    letters: list[Any] = []
+    take_in(
+        state,
+        [Stretch(("t", 0), 0, 4, several)],
+        lambda record: decode(record.value),
+        lambda record, partition, error: letters.append(record),
+        None,
+        form,
+    )
+    (letter,) = letters
+    assert (letter.offset, letter.value) == (1, several[1].value)
 
 
 def _ticks(store: LabelStore, since: int, n: int = IN_A_ROW) -> None:
