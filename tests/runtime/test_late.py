@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -208,7 +209,7 @@ def test_a_clock_without_anything_behind_is_told_as_ever() -> None:
 def test_partitions_are_waited_for_a_bounded_time() -> None:
     aligned = Alignment(patience=1.0, slack_ms=0)
     aligned.begin([("events", 0), ("labels", 0)])
-    record = SimpleNamespace
+    record = partial(SimpleNamespace, key=None, value=b"")
     aligned.add(("events", 0), [record(offset=i, timestamp=i) for i in range(3)])
     more = {("labels", 0)}
     assert aligned.take(10, 0.0, lambda empty: more) == []
@@ -223,10 +224,26 @@ def test_partitions_are_waited_for_a_bounded_time() -> None:
     assert len(aligned.take(10, 5.1, lambda empty: [])) == 1  # it has nothing more to bring
 
 
+def test_what_is_in_hand_is_bounded_in_bytes() -> None:
+    aligned = Alignment(patience=0.0, held_bytes=8 << 20)
+    aligned.begin([("events", 0), ("labels", 0)])
+    record = partial(SimpleNamespace, key=b"k" * 1_000, value=b"v" * 1_000_000)
+    aligned.add(("events", 0), [record(offset=i, timestamp=i) for i in range(4)])
+    assert aligned.full() == set()
+    aligned.add(("events", 0), [record(offset=4, timestamp=4)])
+    assert aligned.full() == {("events", 0)}
+    aligned.take(1, 0.0, lambda empty: [])
+    assert aligned.full() == set()
+    aligned.add(("events", 0), [record(offset=5, timestamp=5)])
+    assert aligned.full() == {("events", 0)}
+    aligned.begin([("events", 0)])
+    assert aligned.full() == set()
+
+
 def test_a_record_far_ahead_does_not_hold_its_partition_up() -> None:
     aligned = Alignment(patience=1.0)
     aligned.begin([("events", 0), ("events", 1)])
-    record = SimpleNamespace
+    record = partial(SimpleNamespace, key=None, value=b"")
     ahead = [record(offset=0, timestamp=FAR), record(offset=1, timestamp=NOW)]
     aligned.add(("events", 1), ahead)
     seconds, order = 0.0, []
