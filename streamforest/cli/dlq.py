@@ -58,7 +58,11 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
 
 @dlq.command("replay")
 @click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option("--reason", default=None, help="Only letters with this reason.")
+@click.option(
+    "--reason",
+    default=None,
+    help="Only letters with this reason; the others stay for a later replay.",
+)
 def replay_letters(pipeline: Path, reason: str | None) -> None:
     """Send the dead letters of PIPELINE back to their topic, each once."""
     connection, config = _config(pipeline)

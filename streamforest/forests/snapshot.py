@@ -2,8 +2,9 @@
 
 The file is canonical: no clock, no host, no run-time setting, mappings in a fixed order, arrays without
 slack. Two models of one kind, the same parameters and the same events write the same bytes. All metadata
-is one JSON string under one key, since the format keeps no order among several. When and where it was
-written, and with which packages, stands in a `.json` sidecar that may be lost.
+is one JSON string under one key, since the format keeps no order among several. A header may have 100 MB at
+most, which a full label store exceeds: text beyond some megabytes is an array of bytes instead, and the key
+says so. When and where it was written, and with which packages, stands in a `.json` sidecar that may be lost.
 
 Nothing here unpickles: a file is numbers and JSON, and both are checked before a model is made of them.
 """
@@ -16,12 +17,14 @@ import json
 import os
 import platform
 import re
+import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import safetensors
@@ -38,8 +41,15 @@ from streamforest.forests.ncm import NCMForestClassifier
 from streamforest.forests.online import OnlineForestClassifier
 from streamforest.forests.stream import StreamForestClassifier
 
+if sys.platform != "win32":
+    import fcntl
+
 FORMAT = 1
+_BESIDE = 2  # format of a file whose metadata is an array
 _KEY = "streamforest"
+_METADATA = "metadata"
+_MAX_HEADER = 16 << 20  # characters of metadata; quoted once more they may double
+_ABANDONED = 3_600  # seconds
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _KINDS: dict[str, type[Forest]] = {
     kind.__name__: kind
@@ -91,18 +101,21 @@ def write_bytes(
 
     `passing` is told before and after each step that a crash could fall between.
     """
-    part = path.with_name(f"{path.name}.{writer()}.part")
+    part = path.with_name(f"{path.name}.{host()}_{secrets.token_hex(8)}.part")
     try:
         with open(part, "wb") as file:
+            try_lock(
+                file
+            )  # says that the writer lives; given up with the process, whatever ends it
             passing("before-snapshot-write")
             file.write(data)
             file.flush()
             passing("after-snapshot-write")
             passing("before-snapshot-fsync")
             os.fsync(file.fileno())
-        passing("after-snapshot-fsync")
-        passing("before-snapshot-rename")
-        os.replace(part, path)
+            passing("after-snapshot-fsync")
+            passing("before-snapshot-rename")
+            os.replace(part, path)
         sync_folder(path.parent)
         passing("after-snapshot-rename")
     except OSError as error:
@@ -112,10 +125,37 @@ def write_bytes(
         Path(f"{path}.json").write_text(json.dumps(_provenance(), indent=1) + "\n", "utf-8")
 
 
-def writer(pid: int | None = None) -> str:
-    """Who writes, in a folder that several hosts may share: host and process."""
-    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
-    return f"{host}_{os.getpid() if pid is None else pid}"
+def sweep(folder: Path, pattern: str) -> None:
+    """Delete the parts that a killed writer has left behind.
+
+    On this host a lock tells whether the writer lives. Hosts that share a folder need not see each
+    other's locks, so of others only what nobody has written to for long is deleted.
+    """
+    for part in folder.glob(f"{pattern}.*_*.part"):
+        with contextlib.suppress(OSError):  # somebody else was first, or may not be disturbed
+            if part.name.split(".")[-2].rpartition("_")[0] == host():
+                with open(part, "rb") as file:
+                    dead = try_lock(file)
+            else:
+                dead = time.time() - part.stat().st_mtime > _ABANDONED
+            if dead:
+                part.unlink()
+
+
+def try_lock(file: BinaryIO) -> bool:
+    """Lock a file until it is closed; False while another holds it, or where there are no locks."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def host() -> str:
+    """The name of this host, as it stands in the name of a file."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -155,7 +195,13 @@ def encode(models: Mapping[str, Model], runtime: Mapping[str, Any] | None = None
         raise SnapshotError(
             f"a parameter or the runtime's state is no plain data: {error}"
         ) from error
-    return to_bytes(tensors, {_KEY: text})
+    if len(text) > _MAX_HEADER:
+        tensors[_METADATA] = np.frombuffer(text.encode(), np.uint8)
+        text = _canonical({"format": _BESIDE})
+    try:
+        return to_bytes(tensors, {_KEY: text})
+    except safetensors.SafetensorError as error:
+        raise SnapshotError(f"a snapshot cannot be made of this: {error}") from error
 
 
 def decode(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -229,7 +275,11 @@ def _parse(data: bytes) -> tuple[dict[str, NDArray[Any]], Any]:
             tensors[name] = array.reshape(tensor["shape"]).copy()
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
-        return tensors, json.loads(header["__metadata__"][_KEY], parse_constant=_no_constant)
+        content = json.loads(header["__metadata__"][_KEY], parse_constant=_no_constant)
+        if content == {"format": _BESIDE}:
+            text = tensors.pop(_METADATA).tobytes()
+            content = json.loads(text, parse_constant=_no_constant)
+        return tensors, content
     except (
         safetensors.SafetensorError,
         KeyError,

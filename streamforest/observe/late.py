@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from streamforest.observe.histograms import BatchHistogram
 
-_OUTCOMES = ("matched", "early", "expired", "duplicate", "unmatched", "refused")
+_OUTCOMES = ("matched", "early", "expired", "duplicate", "unmatched", "refused", "never")
 _DELAYS = (0.1, 1, 10, 60, 300, 1_800, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 
 
@@ -19,7 +19,8 @@ class LateMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._labels = Counter(
             "streamforest_labels",
-            "Late labels by outcome; expired: events that got none in time.",
+            "Late labels by outcome; expired: events that got none in time; never: events that "
+            "cannot wait for one, without an id or with another's.",
             ["outcome"],
             registry=registry,
         )

@@ -290,6 +290,8 @@ class PipelineMetrics:
         """Owner of so many partitions; or standby, at this event and so many behind the owner."""
         for name in _ROLES:
             self._role.labels(name).set(name == role)
+        if role != "owner":
+            self._lag.clear()  # of partitions that are another's nobody here knows anything
         self._behind.set(behind)
         self._partitions.set(partitions)
         self._stands = (

@@ -12,12 +12,11 @@ that no two snapshots ever have one name and different content.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
-from streamforest.errors import ConfigError, RecoveryError, StreamForestError
+from streamforest.errors import ConfigError, RecoveryError
 from streamforest.runtime.commit import Pending
 from streamforest.runtime.config import Pipeline
 from streamforest.runtime.history import folder_of, full_name
@@ -25,6 +24,7 @@ from streamforest.runtime.journal import Entry, Standing, read_entries, read_sta
 from streamforest.runtime.opening import decoder_of, kafka_settings, new_run, prepared
 from streamforest.runtime.recovery import apply
 from streamforest.runtime.telemetry import Silent
+from streamforest.stream.acting_for import OnlyMember, WholeJournal, running
 from streamforest.stream.kafka import KafkaLog
 from streamforest.stream.kafka_settings import for_partition
 from streamforest.stream.records import Partition
@@ -54,27 +54,34 @@ def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None =
         raise ConfigError(f"{name}: no such snapshot in {snapshots.path}; see snapshots list")
     with prepared(pipeline, create_topics=False):
         settings = kafka_settings(pipeline)
-        log = KafkaLog(
-            settings if partition is None else for_partition(settings, partition),
-            decoder_of(pipeline),
-        )
+        if partition is not None:
+            settings = for_partition(settings, partition)
+        log = KafkaLog(settings, decoder_of(pipeline), hold=OnlyMember(settings))
         source = None if partition is None else {"partition": partition}
         run = new_run(pipeline, log, snapshots, False, Silent(), source)
         try:
             found = log.attach(_refuse_running)
             standing = None if found.metadata is None else read_standing(found.metadata)
             state = run.states.restored(name, "")
-            entries = [entry for _, entry in read_entries(log.whole_journal())]
-            last = _last(entries, standing)
             before = state.events
-            if origin == "own":
-                advance, restore = run.advance_again, run.states.restored
-                with closing(log.reader(state.positions)) as reader:
-                    for entry in entries:
-                        if before <= entry.first and entry.commit <= last.commit:
-                            apply(state, entry, reader, advance, snapshots, restore)
+            told = _Told(standing)
+            with _journal(log) as journal, closing(log.reader(state.positions)) as reader:
+                for _, entry in read_entries(journal.records(log.idle)):
+                    told.take(entry)
+                    if origin == "own" and before <= entry.first:
+                        apply(
+                            state,
+                            entry,
+                            reader,
+                            run.advance_again,
+                            snapshots,
+                            run.states.restored,
+                            log.idle,
+                        )
+                    if told.complete:
+                        break
+            last, positions = told.last, told.positions
             relearned = state.events - before
-            positions = _positions(entries, last)
             skipped = 0
             if origin == "end":
                 ends = log.ends()
@@ -100,34 +107,47 @@ def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None =
 
 
 def _refuse_running() -> None:
-    raise StreamForestError("the pipeline is running: stop all its processes, then adopt")
+    raise running()
 
 
-def _last(entries: list[Entry], standing: Standing | None) -> Entry:
-    """The journal record of the last commit; where nobody knows the commit any more, the last one."""
-    known = [e for e in entries if standing is None or e.commit == standing.commit]
-    if not known:
-        raise RecoveryError(
-            "the journal does not have the last commit: it was cut or made anew. Give the pipeline "
-            "another name to start over"
-        )
-    return known[-1]
+def _journal(log: KafkaLog) -> closing[WholeJournal]:
+    settings = log.settings
+    return closing(WholeJournal(settings.client(), settings.topics.journal, -1, settings.lane or 0))
+
+
+class _Told:
+    """What the journal tells up to the last commit: its record, and where every partition stands."""
+
+    def __init__(self, standing: Standing | None) -> None:
+        self._commit = None if standing is None else standing.commit
+        self._last: Entry | None = None
+        self.positions: dict[Partition, int] = {}
+
+    def take(self, entry: Entry) -> None:
+        """The next record; none comes after the one of the last commit."""
+        self._last = entry
+        for topic, number, at in entry.added:
+            self.positions[topic, number] = at
+        for topic, number, _, end in entry.slices:
+            self.positions[topic, number] = end
+        for topic, number, at in entry.moved:
+            self.positions[topic, number] = at
+
+    @property
+    def complete(self) -> bool:
+        """Whether that was the last commit. Where nobody knows it any more, it is the last record."""
+        return self._last is not None and self._last.commit == self._commit
+
+    @property
+    def last(self) -> Entry:
+        """The record of the last commit."""
+        if self._last is None or (self._commit is not None and not self.complete):
+            raise RecoveryError(
+                "the journal does not have the last commit: it was cut or made anew. Give the "
+                "pipeline another name to start over"
+            )
+        return self._last
 
 
 def _standing(last: Entry, standing: Standing | None) -> Standing:
     return standing or Standing(last.commit, -1, last.events, "s-000000000000", "", -1)
-
-
-def _positions(entries: Iterable[Entry], last: Entry) -> dict[Partition, int]:
-    """Where every partition stands after a commit, as the journal tells it."""
-    positions: dict[Partition, int] = {}
-    for entry in entries:
-        for topic, number, at in entry.added:
-            positions[topic, number] = at
-        for topic, number, _, end in entry.slices:
-            positions[topic, number] = end
-        for topic, number, at in entry.moved:
-            positions[topic, number] = at
-        if entry.commit == last.commit:
-            break
-    return positions

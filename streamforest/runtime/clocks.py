@@ -10,6 +10,7 @@ from streamforest.runtime.commit import Pending
 from streamforest.runtime.journal import MAX_SLICES
 from streamforest.runtime.late import LateRules
 from streamforest.runtime.wishes import Wishes
+from streamforest.stream.events import Format
 
 _IDLE_POLL = 0.5  # seconds a poll may wait when nothing is pending
 _PENDING_BYTES = 64 << 20  # a commit comes early rather than hold more
@@ -31,6 +32,8 @@ class Settings:
     """By what labels meet their events; None where every event brings its label."""
     labels_topic: str | None = None
     """The topic that holds labels alone, where there is one."""
+    events_format: Format = "json"
+    """What messages are made of; a label that was held goes to the dead letters as such a message."""
     wishes: Wishes = field(default_factory=Wishes)
     """Where an operator says what is to happen at the next commit."""
     drain: bool = False

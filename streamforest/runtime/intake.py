@@ -16,7 +16,7 @@ from streamforest.errors import EventError, InputError
 from streamforest.forests.admission import Rows
 from streamforest.runtime.late import LabelStore, LateBatch, Place
 from streamforest.runtime.state import RunState
-from streamforest.stream.events import Event, encode
+from streamforest.stream.events import Event, Format, encode
 from streamforest.stream.records import Partition, Stretch
 
 Taken = tuple[Partition, Any, Any, int]
@@ -41,12 +41,16 @@ def take_in(
     decode: Callable[[Any], Event],
     refuse: Refuse,
     labels_topic: str | None = None,
+    form: Format = "json",
 ) -> Intake:
-    """Judge every record; `state` counts them, knows their positions and who was let in."""
+    """Judge every record; `state` counts them, knows their positions and who was let in. A label that
+    was held and is refused is made a message of this form again.
+    """
     if state.late is None:
         intake = _events_only(state, stretches, decode, refuse)
     else:
-        intake = _LateIntake(state, state.late, refuse).all(stretches, decode, labels_topic)
+        late = _LateIntake(state, state.late, refuse, form)
+        intake = late.all(stretches, decode, labels_topic)
     for partition, _, end, records in stretches:
         state.positions[partition] = end
         state.events += len(records)
@@ -85,8 +89,9 @@ class _HeldRecord:
 class _LateIntake:
     """Events and labels of one poll."""
 
-    def __init__(self, state: RunState, store: LabelStore, refuse: Refuse) -> None:
+    def __init__(self, state: RunState, store: LabelStore, refuse: Refuse, form: Format) -> None:
         self.gate = state.gate
+        self.form = form
         self.store = store
         self.refuse = refuse
         self.number = state.events
@@ -148,7 +153,7 @@ class _LateIntake:
             return y
         except InputError as error:
             self.gate.admit(event.x, None)
-            record = _HeldRecord(place[2], encode({"id": identity, "y": y}))
+            record = _HeldRecord(place[2], encode({"id": identity, "y": y}, self.form))
             self.refuse(record, place[:2], error)
             self.store.refused()
             return None

@@ -147,6 +147,9 @@ class LabelStore:
     def tick(self, timestamp: int) -> None:
         """A record was taken: let time pass, and what has waited too long go."""
         placed = self.clock.move(timestamp)
+        if self.clock.shift:
+            for kept in (self.waiting, self.early, self.known):
+                _shift(kept.values(), self.clock.shift)
         if placed is not None:
             for kept in (self.waiting, self.early, self.known):
                 _place(kept.values(), placed)
@@ -289,6 +292,13 @@ def _place(kept: ValuesView[Any], since: int) -> None:
         if one.since is not None:
             break
         one.since = since
+
+
+def _shift(kept: ValuesView[Any], by: int) -> None:
+    """Keep the age of those that have a time, now that another one is true."""
+    for one in kept:
+        if one.since is not None:
+            one.since += by
 
 
 Judged = tuple[int, Any, Waiting | None]

@@ -174,7 +174,8 @@ class Run:
         events before it alone: the same stretches give the same decisions, however they are cut.
         """
         refuse = self._refuse if publish else _leave_out
-        intake = take_in(state, stretches, self.log.decode, refuse, self.settings.labels_topic)
+        rules = self.settings.labels_topic, self.settings.events_format
+        intake = take_in(state, stretches, self.log.decode, refuse, *rules)
         learned = _learned_before(intake.rows, state.models[self.main])
         labels, top, novelty = self._advance_models(state, intake, publish)
         if not publish:
@@ -312,7 +313,7 @@ class Run:
         done, self.pending = self.pending, Pending(self.events)
         if done.promoted:
             self.state.main = done.promoted
-            self.settings.wishes.fulfilled()
+            self.settings.wishes.fulfilled(done.promoted)
             log.info("%s publishes from event %d on", done.promoted, self.events)
         self.taking_up.meet(self.commits.met)
         self.commits.met = {}
@@ -328,7 +329,7 @@ class Run:
         wanted = self.settings.wishes.promoted()
         if wanted is not None and wanted not in self.state.models:
             log.error("%r cannot be promoted: there is no such model", wanted)
-            self.settings.wishes.fulfilled()
+            self.settings.wishes.fulfilled(wanted)
             return ""
         return wanted or ""
 

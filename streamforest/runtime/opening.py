@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal, cast
 
+from streamforest.errors import RecoveryError
 from streamforest.runtime.clocks import Settings
 from streamforest.runtime.config import Pipeline
 from streamforest.runtime.late import LateRules
@@ -50,9 +51,13 @@ def opened(
 
             if fresh:
                 snapshots.refuse_pinned()
-            log = _log(pipeline, fresh, waiting)
+            log = _log(pipeline, waiting)
             if fresh:
-                snapshots.clear()
+                snapshots.clear()  # before the commit that names one: what is left then says so
+            if isinstance(log, FileLog):
+                if fresh:
+                    log.clear()
+                _refuse_lost_commit(log, snapshots)
             run = new_run(pipeline, log, snapshots, drain, told)
             run.warm_up()  # compile before anything is owned
             run.recover()
@@ -112,15 +117,22 @@ def _identity(pipeline: Pipeline) -> dict[str, str]:
     return {"pipeline": config.name, "group": config.kafka.group, "events": config.topics.events}
 
 
-def _log(pipeline: Pipeline, fresh: bool, stopping: Callable[[], bool]) -> Log:
+def _refuse_lost_commit(log: FileLog, snapshots: SnapshotFolder) -> None:
+    """Snapshots that no commit names: somebody has deleted the file that says how far the run came."""
+    names = [name for name in snapshots.names() if name != "s-000000000000"]
+    if names and not log.commit_file.exists():
+        raise RecoveryError(
+            f"{snapshots.path} holds snapshots up to {names[-1]}, but {log.commit_file} is not there: "
+            "put it back to go on, or start over with --fresh"
+        )
+
+
+def _log(pipeline: Pipeline, stopping: Callable[[], bool]) -> Log:
     config = pipeline.config
     decode = decoder_of(pipeline)
     if config.kafka is None:
         assert pipeline.source is not None
-        files = FileLog(pipeline.source, config.run.folder, decode)
-        if fresh:
-            files.clear()
-        return files
+        return FileLog(pipeline.source, config.run.folder, decode)
     return KafkaLog(kafka_settings(pipeline), decode, stopping)
 
 
@@ -191,6 +203,7 @@ def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes) -> Settings:
         top=config.top,
         pack=config.pack,
         late=late_rules(pipeline),
+        events_format=cast(Format, config.events_format),
         wishes=wishes,
         labels_topic=config.topics.labels,
         drain=drain or config.kafka is None,

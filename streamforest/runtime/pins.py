@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-if sys.platform != "win32":
-    import fcntl
+from streamforest.errors import SnapshotError
+from streamforest.forests.snapshot import try_lock
 
 SUFFIX = ".safetensors.pin"
+_PATIENCE = 5.0  # seconds; the lock is held for a moment, unless its holder was stopped
 
 
 class Pins:
@@ -45,8 +46,13 @@ class Pins:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """While entered, nobody else deletes or pins."""
+        """While entered, nobody else deletes or pins; SnapshotError if another holds it for long."""
         with (self._folder / "pins.lock").open("ab") as file:
-            if sys.platform != "win32":
-                fcntl.flock(file, fcntl.LOCK_EX)
+            until = time.monotonic() + _PATIENCE
+            while sys.platform != "win32" and not try_lock(file):
+                if time.monotonic() > until:
+                    raise SnapshotError(
+                        f"{file.name} is held by another process: see which one hangs, and try again"
+                    )
+                time.sleep(0.02)
             yield

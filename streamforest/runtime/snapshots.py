@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
+import logging
 import re
 import threading
 import time
@@ -28,6 +28,8 @@ from streamforest.forests import snapshot
 from streamforest.runtime.models import Model, plain_model
 from streamforest.runtime.pins import Pins
 from streamforest.stream.failpoints import failpoint
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"s-(\d{12,})")
 _SUFFIX = ".safetensors"
@@ -116,24 +118,19 @@ class SnapshotFolder:
         path = self._file(name)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._sweep()
+            snapshot.sweep(self.path, f"s-*{_SUFFIX}")
             data = snapshot.encode(models, state)
             snapshot.write_bytes(path, data, failpoint)
-            passing = path.with_name(path.name + ".measures")
-            passing.write_text(told, encoding="utf-8")
-        except (OSError, SnapshotError) as error:
-            self._failure = str(error)
+        except Exception as error:  # whatever it is: a thread that dies tells nobody
+            known = isinstance(error, (OSError, SnapshotError))
+            self._failure = str(error) if known else f"{type(error).__name__}: {error}"
             return
+        try:
+            path.with_name(path.name + ".measures").write_text(told, encoding="utf-8")
+        except OSError as error:  # they may be lost; the snapshot is there
+            log.warning("the windows of %s are not kept: %s", name, error)
         seconds = time.perf_counter() - begun
         self._written = Snapshot(name, _hash(data), since, events, len(data), seconds)
-
-    def _sweep(self) -> None:
-        """Delete what processes of this host that were killed while writing have left behind."""
-        here = snapshot.writer().rpartition("_")[0]
-        for part in self.path.glob(f"s-*{_SUFFIX}.*.part"):
-            host, _, pid = part.name.split(".")[-2].rpartition("_")
-            if host == here and not (pid.isdigit() and _alive(int(pid))):
-                part.unlink(missing_ok=True)
 
     def load(self, name: str, expected: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Models and state of a named snapshot, after comparing its file with the hash."""
@@ -162,8 +159,15 @@ class SnapshotFolder:
         """Delete all but the last `keep` up to the one named by a commit that was read back.
 
         Newer ones than that are left by a process that died before it could name them. Pinned ones
-        are never deleted.
+        are never deleted. What cannot be deleted now is tried again after the next snapshot: a run
+        goes on with too many of them.
         """
+        try:
+            self._prune(named)
+        except (OSError, SnapshotError) as error:
+            log.warning("older snapshots are not deleted for now: %s", error)
+
+    def _prune(self, named: str) -> None:
         names = self.names()
         before = [n for n in names if _events(n) <= _events(named)]
         if not before[: -self.keep]:
@@ -206,18 +210,6 @@ class SnapshotFolder:
     def file(self, name: str) -> Path:
         """The file of a snapshot."""
         return self._file(name)
-
-
-def _alive(pid: int) -> bool:
-    if pid == os.getpid():
-        return False  # one snapshot at a time: an own one is of an earlier process with our id
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _events(name: str) -> int:

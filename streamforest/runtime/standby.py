@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 5_000  # records advanced before the group is looked after again
+_QUEUED = 1_000  # journal records in hand; no more are read until there are fewer
 _AGAIN = 5.0  # seconds before following is tried anew after something went wrong
 
 AtCommit = Callable[[RunState, int], None]
@@ -107,7 +108,8 @@ class Follower:
             self._tail = self._log.tail(self.place)
         if self._tail is None:
             return
-        self._queue.extend((place, read_entry(place, raw)) for place, raw in self._tail.poll())
+        if len(self._queue) < _QUEUED:
+            self._queue.extend((place, read_entry(place, raw)) for place, raw in self._tail.poll())
         done = 0
         # without transactions the last record may never have been committed: it waits for the next
         least = 0 if self._log.exactly_once else 1

@@ -82,10 +82,28 @@ class TakingUp:
             )
             run.commits.standing = standing
             run.pending = Pending(run.events)
+        if standing is not None:
+            self._refuse_made_anew(found.started)
         self.meet(found.started)
         if run.state.late is not None:
             run.telemetry.recovered(run.state.late)
         run.log.seek(run.state.positions)
+
+    def _refuse_made_anew(self, started: Mapping[Partition, int]) -> None:
+        """A partition that was committed and has no offset any more is another one by that name: what
+        it holds now would be taken for what was read long ago.
+        """
+        run = self._run
+        new = {(topic, number) for topic, number, _ in run.pending.added}
+        for partition in sorted(started):
+            if partition in run.state.positions and partition not in new:
+                raise RecoveryError(
+                    f"{partition[0]}-{partition[1]} was read up to offset "
+                    f"{run.state.positions[partition]}, but the group has no offset of it any more: "
+                    "the topic was deleted and made anew. Give the pipeline another name to start "
+                    "over, or go on behind all that the topics hold now with `streamforest snapshots "
+                    "adopt PIPELINE SNAPSHOT --from end`"
+                )
 
     def meet(self, started: Mapping[Partition, int]) -> None:
         """Take up partitions that were added; the next commit says so."""

@@ -29,9 +29,9 @@ class Wishes:
         part.write_text(json.dumps({"promote": name}), encoding="utf-8")
         os.replace(part, self._path)
 
-    def fulfilled(self) -> None:
-        """It was done, and is committed."""
-        if self._path is not None:
+    def fulfilled(self, name: str) -> None:
+        """The wish for this model was done, and is committed; one that came meanwhile stays."""
+        if self._path is not None and self.promoted() == name:
             self._path.unlink(missing_ok=True)
 
     @property

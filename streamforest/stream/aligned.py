@@ -22,6 +22,9 @@ SLACK_MS = 100
 _PASSED = 5.0  # seconds
 HELD = 2_000
 """Records of one partition in hand; it is not read further until there are fewer."""
+HELD_BYTES = 128 << 20
+"""What all of them may take, each partition its share; one message always has room."""
+_MESSAGE = 1 << 20
 
 
 class Alignment:
@@ -29,28 +32,40 @@ class Alignment:
 
     >>> from types import SimpleNamespace as R
     >>> aligned = Alignment(patience=1.0, slack_ms=0)
-    >>> aligned.add(("events", 0), [R(offset=0, timestamp=10), R(offset=1, timestamp=30)])
-    >>> aligned.add(("labels", 0), [R(offset=0, timestamp=20)])
+    >>> first, second, third = (R(offset=i, timestamp=at, key=None, value=b"") for i, at in
+    ...                         ((0, 10), (1, 30), (0, 20)))
+    >>> aligned.add(("events", 0), [first, second])
+    >>> aligned.add(("labels", 0), [third])
     >>> [s[:3] for s in aligned.take(10, now=0.0, behind=lambda empty: [])]
     [(('events', 0), 0, 1), (('labels', 0), 0, 1), (('events', 0), 1, 2)]
     """
 
-    def __init__(self, patience: float, slack_ms: int = SLACK_MS, held: int = HELD) -> None:
+    def __init__(
+        self,
+        patience: float,
+        slack_ms: int = SLACK_MS,
+        held: int = HELD,
+        held_bytes: int = HELD_BYTES,
+    ) -> None:
         self._patience = patience
         self._slack = slack_ms
         self._most = held
+        self._most_bytes = held_bytes
         self._held: dict[Partition, deque[Any]] = {}
+        self._bytes: dict[Partition, int] = {}
         self._since: dict[Partition, float] = {}
         self._passed: dict[Partition, float] = {}
 
     def begin(self, partitions: Collection[Partition]) -> None:
         """Forget everything in hand: these are read from elsewhere now."""
         self._held = {partition: deque() for partition in sorted(partitions)}
+        self._bytes = dict.fromkeys(self._held, 0)
         self._since, self._passed = {}, {}
 
     def add(self, partition: Partition, records: list[Any]) -> None:
         """Records that were read."""
         self._held.setdefault(partition, deque()).extend(records)
+        self._bytes[partition] = self._bytes.get(partition, 0) + sum(map(size_of, records))
         self._since.pop(partition, None)
 
     def __len__(self) -> int:
@@ -58,7 +73,12 @@ class Alignment:
 
     def full(self) -> set[Partition]:
         """Partitions of which enough is in hand."""
-        return {p for p, held in self._held.items() if len(held) >= self._most}
+        share = max(_MESSAGE, self._most_bytes // max(1, len(self._held)))
+        return {
+            p
+            for p, held in self._held.items()
+            if len(held) >= self._most or self._bytes[p] >= share
+        }
 
     def take(
         self,
@@ -82,6 +102,7 @@ class Alignment:
             until = min(others) + self._slack if others else None
             run = self._run(self._held[partition], until, most)
             most -= len(run)
+            self._bytes[partition] -= sum(map(size_of, run))
             taken.append(Stretch(partition, run[0].offset, run[-1].offset + 1, run))
             if not self._held[partition] and self._waits(now, behind):
                 break  # it may have brought only a part of what there is
@@ -116,3 +137,8 @@ class Alignment:
             else:
                 self._since.pop(partition, None)
         return any(now - self._since[p] < self._patience for p in missing)
+
+
+def size_of(record: Any) -> int:
+    """Bytes of a record, more or less."""
+    return len(record.value or b"") + len(record.key or b"")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
 from streamforest.errors import BrokerError, RecoveryError
+from streamforest.stream.aligned import size_of
 from streamforest.stream.kafka_clients import connect
 from streamforest.stream.kafka_guard import committed_now, unpark
 from streamforest.stream.kafka_records import use_quick_records
@@ -24,6 +25,7 @@ from streamforest.stream.security import Connection
 
 _PATIENCE = 60.0
 _BUFFERED = 20_000  # records held of one partition while another is waited for
+_BUFFERED_BYTES = 64 << 20  # and their bytes
 
 
 @contextmanager
@@ -152,6 +154,7 @@ class KafkaReader:
     def __init__(self, client: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
         self._consumer = _consumer(client)
         self._held: dict[TopicPartition, deque[Any]] = {}
+        self._bytes: Counter[TopicPartition] = Counter()
         self._positions = {TopicPartition(*partition): at for partition, at in positions.items()}
         self._consumer.assign(list(self._positions))
         for tp, at in self._positions.items():
@@ -172,12 +175,13 @@ class KafkaReader:
                 _ends(self._consumer, [tp])  # a broker that is away is another matter
                 raise RecoveryError(_gone(partition, first))
         while held[0].offset < first:
-            held.popleft()
+            self._bytes[tp] -= size_of(held.popleft())
         if held[0].offset != first:
             raise RecoveryError(_gone(partition, first))
         taken = []
         while held and held[0].offset < end:
             taken.append(held.popleft())
+        self._bytes[tp] -= sum(map(size_of, taken))
         return taken
 
     def _add(self, tp: TopicPartition, first: int) -> None:
@@ -192,7 +196,8 @@ class KafkaReader:
     def _fill(self, wanted: TopicPartition) -> bool:
         """Read on; partitions with plenty in hand wait."""
         for tp, held in self._held.items():
-            if tp != wanted and len(held) >= _BUFFERED:
+            plenty = len(held) >= _BUFFERED or self._bytes[tp] >= _BUFFERED_BYTES
+            if tp != wanted and plenty:
                 self._consumer.pause(tp)
             else:
                 self._consumer.resume(tp)
@@ -202,6 +207,7 @@ class KafkaReader:
             raise RecoveryError(_gone((wanted.topic, wanted.partition), -1)) from error
         for tp, records in polled.items():
             self._held[tp].extend(records)
+            self._bytes[tp] += sum(map(size_of, records))
         return wanted in polled
 
     def close(self) -> None:

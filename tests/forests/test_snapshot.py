@@ -106,6 +106,43 @@ def test_several_models_and_runtime_state(tmp_path: Path) -> None:
     snapshot.read(tmp_path / "s")
 
 
+def test_metadata_too_large_for_a_header_is_an_array() -> None:
+    """safetensors refuses a header beyond 100 MB; a full label store is of that size."""
+    forest = ConsistentForestClassifier(n_trees=1, seed=1)
+    runtime = {"labels": ['"\\' * 500_000] * 26}
+    data = encode({"main": forest}, runtime)
+    assert int.from_bytes(data[:8], "little") < 100_000
+    models, again = decode(data)
+    assert again == runtime
+    assert encode(models, again) == data
+    damaged = bytearray(data)
+    damaged[data.rindex(b'\\\\"') - 9] ^= 1
+    with pytest.raises(SnapshotError, match="damaged"):
+        decode(bytes(damaged))
+
+
+def test_both_places_of_the_metadata_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    forest = ConsistentForestClassifier(n_trees=1, seed=1)
+    data = encode({"main": forest}, {"position": 17})
+    monkeypatch.setattr(snapshot, "_MAX_HEADER", 10)
+    beside = encode({"main": forest}, {"position": 17})
+    assert beside != data
+    assert decode(beside)[1] == decode(data)[1] == {"position": 17}
+    assert encode(*decode(data)) == beside
+    tensors, content = snapshot._parse(beside)
+    assert content["format"] == snapshot.FORMAT
+    for metadata in ([], np.zeros(3, np.uint8), np.frombuffer(b"[1]", np.uint8)):
+        odd = {**tensors, **({"metadata": metadata} if len(metadata) else {})}
+        with pytest.raises(SnapshotError, match="damaged"):
+            decode(to_bytes(odd, {"streamforest": '{"format":2}'}))
+
+
+def test_what_safetensors_refuses_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "_MAX_HEADER", 1 << 40)
+    with pytest.raises(SnapshotError, match="cannot be made"):
+        encode({"main": ConsistentForestClassifier(n_trees=1, seed=1)}, {"a": "x" * 101_000_000})
+
+
 def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="nowhere"):
         streamforest.load(tmp_path / "nowhere")

@@ -133,7 +133,7 @@ def test_each_label_has_one_outcome(case: Case) -> None:
         "at_once": 61,
         "never": 2,
     }
-    for outcome in ("matched", "early", "expired", "duplicate", "unmatched"):
+    for outcome in ("matched", "early", "expired", "duplicate", "unmatched", "never"):
         assert metric(metrics, "labels_total", outcome=outcome) == counts[outcome]
     assert metric(metrics, "events_total", outcome="label") == 6
     assert metric(metrics, "events_total", outcome="predicted") == 66

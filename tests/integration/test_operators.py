@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from streamforest.cli import root
 from streamforest.errors import RecoveryError
 from streamforest.forests import snapshot
 from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.stream.broker import Broker
+from streamforest.stream.kafka import KafkaLog
 from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_reader import JournalTail
 from streamforest.stream.kafka_topics import Topics, ensure_topics
 from streamforest.testing.forked import ForkedConsumer
 
@@ -144,6 +148,45 @@ def test_expired_offsets_ask_for_adopt_and_nothing_is_lost_or_doubled(case: Case
     assert [entry["adopted"] for entry in told if "adopted" in entry] == ["s-000000000300"]
 
 
+def test_adopting_keeps_its_place_in_the_group_however_long_it_takes(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.feed(400)
+    case.drain()
+    looks: list[str] = []
+
+    def counted(what: str, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            looks.append(what)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(KafkaLog, "idle", counted("idle", KafkaLog.idle))
+    monkeypatch.setattr(JournalTail, "poll", counted("poll", JournalTail.poll))
+    monkeypatch.setattr(Run, "advance_again", counted("learned", Run.advance_again))
+    done = case.snapshots("adopt", case.path, "0")
+    assert done.exit_code == 0, done.stderr
+    assert "400 events learned again" in done.stdout
+    assert looks.count("learned") >= 4  # commits of 100
+    assert all(after == "idle" for work, after in pairwise(looks) if work == "learned"), looks
+    assert case.last_models() == learned(case.sent)
+
+
+def test_adopt_for_one_partition_of_a_fleet_at_work_is_refused(case: Case) -> None:
+    text = case.path.read_text(encoding="utf-8").replace(
+        "session_ms", 'scope = "partition"\nsession_ms'
+    )
+    case.path.write_text(text, encoding="utf-8")
+    case.feed(100)
+    with ForkedConsumer(case.path, folder=case.folder) as consumer:
+        consumer.until_ready()
+        until(lambda: committed(case.servers, case.name, case.topic)[0][0] == 100)
+        running = case.snapshots("adopt", case.path, "0", "--partition", "0")
+        assert (running.exit_code, "stop it first" in running.stderr) == (1, True), running.output
+        assert consumer.stop() == 0
+
+
 def test_a_model_is_rolled_back(case: Case) -> None:
     case.feed(300)
     case.drain()
@@ -172,7 +215,7 @@ def test_adopt_is_refused_with_a_word_on_why(case: Case) -> None:
         consumer.until_ready()
         until(lambda: case.standing()["events"] == 100)
         running = case.snapshots("adopt", case.path, "0")
-        assert (running.exit_code, "stop all its processes" in running.stderr) == (1, True)
+        assert (running.exit_code, "stop it first" in running.stderr) == (1, True)
         assert consumer.stop() == 0
     unknown = case.snapshots("adopt", case.path, "77")
     assert unknown.exit_code == 2

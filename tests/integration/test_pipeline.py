@@ -226,10 +226,16 @@ def test_dead_letters_are_listed_and_sent_back_once(case: Case) -> None:
     assert "undecodable 1" in listed.output
     again = runner.invoke(root, ["dlq", "replay", str(case.path), "--reason", "capacity"])
     assert again.output == "1 sent back, 1 left out\n", again.output
+    again = runner.invoke(root, ["dlq", "replay", str(case.path), "--reason", "capacity"])
+    assert again.output == "0 sent back, 0 left out\n"
+    again = runner.invoke(root, ["dlq", "replay", str(case.path)])
+    assert again.output == "1 sent back, 0 left out\n"  # the one that was left, not the other again
     again = runner.invoke(root, ["dlq", "replay", str(case.path)])
     assert again.output == "0 sent back, 0 left out\n"
+    again = runner.invoke(root, ["dlq", "replay", str(case.path), "--reason", "undecodable"])
+    assert again.output == "0 sent back, 0 left out\n"
     case.drain("model.max_features=50")
-    assert len(read_output(case.servers, case.name).dead) == 3  # not mended: refused again
+    assert len(read_output(case.servers, case.name).dead) == 4  # not mended: refused again
 
 
 def test_messagepack_with_raw_vectors(case: Case) -> None:

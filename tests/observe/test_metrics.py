@@ -17,6 +17,7 @@ from streamforest.errors import ConfigError
 from streamforest.observe.logs import JsonLines
 from streamforest.observe.metrics import ModelWindow, PipelineMetrics
 from streamforest.observe.server import MetricsServer
+from streamforest.runtime.late import LabelStore, LateRules
 
 MODEL = SimpleNamespace(n_learned=5)
 
@@ -104,6 +105,27 @@ def test_novelty_is_a_histogram_by_model() -> None:
     assert 'streamforest_novelty_ratio_bucket{le="0.5",model="main"} 1.0' in text
     assert 'streamforest_novelty_ratio_bucket{le="1.5",model="main"} 2.0' in text
     assert 'streamforest_novelty_ratio_count{model="main"} 3.0' in text
+
+
+def test_a_standby_tells_no_lag_of_when_it_was_the_owner() -> None:
+    metrics = PipelineMetrics("p")
+    log = SimpleNamespace(lag=lambda: {("t", 0): 70, ("t", 1): 5})
+    metrics.role("owner", 2)
+    metrics.turned(SimpleNamespace(log=log))
+    told = generate_latest(metrics.registry).decode()
+    assert 'streamforest_consumer_lag_records{partition="t-0"} 70.0' in told
+    metrics.role("standby", 0, 100, 3)
+    assert "streamforest_consumer_lag_records{" not in generate_latest(metrics.registry).decode()
+
+
+def test_events_that_can_never_be_labelled_are_counted() -> None:
+    metrics = PipelineMetrics("p")
+    store = LabelStore(LateRules())
+    metrics.recovered(store)
+    assert 'labels_total{outcome="never"} 0.0' in generate_latest(metrics.registry).decode()
+    store.wait(None, {"f": 1.0}, 5)
+    metrics.late(store, 0, [])
+    assert 'labels_total{outcome="never"} 1.0' in generate_latest(metrics.registry).decode()
 
 
 def test_health_says_why() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from streamforest.runtime.intake import take_in
 from streamforest.runtime.late import LabelStore, LateRules
 from streamforest.runtime.state import RunState
 from streamforest.stream.aligned import Alignment
-from streamforest.stream.events import decoder
+from streamforest.stream.events import Format, decoder, encode
 from streamforest.stream.records import Stretch
 
 NOW = 1_700_000_000_000
@@ -105,10 +106,110 @@ def test_many_records_ahead_move_the_time_to_the_middle_of_them() -> None:
     assert list(store.waiting) == [f"b{i}" for i in range(IN_A_ROW)]
 
 
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+def test_a_label_that_was_held_and_is_refused_can_be_sent_again(form: Format) -> None:
+    """Two labels are held while there is room for one more class; the second finds none."""
+    state = RunState.new({}, Limits(max_classes=1), RULES)
+    decode = decoder(form, labels=True)
+    sent = [{"id": i, "y": f"class {i}"} for i in (1, 2)]
+    sent += [{"id": i, "x": {"f": 1.0}} for i in (1, 2)]
+    several = [
+        SimpleNamespace(offset=i, timestamp=NOW, key=None, value=encode(one, form), headers=())
+        for i, one in enumerate(sent)
+    ]
+    letters: list[Any] = []
+    take_in(
+        state,
+        [Stretch(("t", 0), 0, 4, several)],
+        lambda record: decode(record.value),
+        lambda record, partition, error: letters.append(record),
+        None,
+        form,
+    )
+    (letter,) = letters
+    assert (letter.offset, letter.value) == (1, several[1].value)
+
+
+def _ticks(store: LabelStore, since: int, n: int = IN_A_ROW) -> None:
+    for i in range(n):
+        store.tick(since + i)
+
+
+def _again(store: LabelStore) -> LabelStore:
+    """As after a snapshot."""
+    return LabelStore.from_state(store.rules, store.state([]), [])
+
+
+def test_time_comes_back_from_the_year_9999() -> None:
+    store = LabelStore(RULES)
+    _ticks(store, NOW)
+    _ticks(store, FAR)
+    assert store.clock.now == FAR + IN_A_ROW // 2
+    store.wait("a", {"f": 1.0}, FAR)
+    _ticks(store, NOW + 100, IN_A_ROW - 1)
+    assert store.clock.now == FAR + IN_A_ROW // 2
+    store = _again(store)
+    store.tick(FAR)  # the row is broken
+    _ticks(store, NOW + 100)
+    assert store.clock.now == NOW + 100 + IN_A_ROW // 2
+    store.wait("b", {"f": 1.0}, NOW + 200)
+    assert store.counts["expired"] == 0
+    store = _again(store)
+    for at in range(NOW, NOW + RULES.wait_ms + 1_000, 100):
+        store.tick(at)
+    assert store.counts["expired"] == 2  # both as long as they should wait, from then on
+    assert not store.waiting
+
+
+def test_going_back_and_returning_takes_no_time() -> None:
+    """A burst from 1970 does not let everything expire that waits."""
+    store = LabelStore(RULES)
+    _ticks(store, NOW)
+    store.wait("a", {"f": 1.0}, NOW)
+    store.tick(NOW + 1_000)
+    _ticks(store, 5_000)
+    assert store.clock.now == 5_000 + IN_A_ROW // 2
+    store = _again(store)
+    store.wait("b", {"f": 1.0}, 5_000)
+    _ticks(store, NOW + 1_000)
+    assert list(store.waiting) == ["a", "b"]
+    assert store.state([]) == _again(store).state([])
+    store.tick(NOW + 25 + RULES.wait_ms)
+    assert list(store.waiting) == ["a", "b"]
+    store.tick(NOW + 26 + RULES.wait_ms)
+    assert list(store.waiting) == ["b"]
+
+
+def test_a_pause_after_time_has_come_back_is_a_pause() -> None:
+    store = LabelStore(RULES)
+    _ticks(store, FAR)
+    _ticks(store, NOW)
+    for i in range(IN_A_ROW):
+        store.tick(NOW + i * RULES.clock_step_ms // 10)
+    store.wait("a", {"f": 1.0}, NOW)
+    _ticks(store, NOW + 86_400_000)
+    assert store.counts["expired"] == 1
+
+
+def test_a_clock_without_anything_behind_is_told_as_ever() -> None:
+    clock = StreamClock(60_000)
+    for i in range(IN_A_ROW):
+        clock.move(NOW + i)
+    clock.move(FAR)
+    told = clock.state()
+    assert told == [NOW + IN_A_ROW // 2, [FAR]]
+    again = StreamClock(60_000)
+    again.restore(told)
+    assert again.state() == told
+    for damaged in ([None, [], [1], None], [NOW, [], [1] * IN_A_ROW, None], [NOW, [], [], [1]]):
+        with pytest.raises(ValueError, match=r"behind|in a row|unpack"):
+            again.restore(damaged)
+
+
 def test_partitions_are_waited_for_a_bounded_time() -> None:
     aligned = Alignment(patience=1.0, slack_ms=0)
     aligned.begin([("events", 0), ("labels", 0)])
-    record = SimpleNamespace
+    record = partial(SimpleNamespace, key=None, value=b"")
     aligned.add(("events", 0), [record(offset=i, timestamp=i) for i in range(3)])
     more = {("labels", 0)}
     assert aligned.take(10, 0.0, lambda empty: more) == []
@@ -123,10 +224,26 @@ def test_partitions_are_waited_for_a_bounded_time() -> None:
     assert len(aligned.take(10, 5.1, lambda empty: [])) == 1  # it has nothing more to bring
 
 
+def test_what_is_in_hand_is_bounded_in_bytes() -> None:
+    aligned = Alignment(patience=0.0, held_bytes=8 << 20)
+    aligned.begin([("events", 0), ("labels", 0)])
+    record = partial(SimpleNamespace, key=b"k" * 1_000, value=b"v" * 1_000_000)
+    aligned.add(("events", 0), [record(offset=i, timestamp=i) for i in range(4)])
+    assert aligned.full() == set()
+    aligned.add(("events", 0), [record(offset=4, timestamp=4)])
+    assert aligned.full() == {("events", 0)}
+    aligned.take(1, 0.0, lambda empty: [])
+    assert aligned.full() == set()
+    aligned.add(("events", 0), [record(offset=5, timestamp=5)])
+    assert aligned.full() == {("events", 0)}
+    aligned.begin([("events", 0)])
+    assert aligned.full() == set()
+
+
 def test_a_record_far_ahead_does_not_hold_its_partition_up() -> None:
     aligned = Alignment(patience=1.0)
     aligned.begin([("events", 0), ("events", 1)])
-    record = SimpleNamespace
+    record = partial(SimpleNamespace, key=None, value=b"")
     ahead = [record(offset=0, timestamp=FAR), record(offset=1, timestamp=NOW)]
     aligned.add(("events", 1), ahead)
     seconds, order = 0.0, []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import subprocess
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,13 +16,14 @@ import numpy as np
 import pytest
 
 from streamforest.errors import ChangedError, RecoveryError, StreamForestError
-from streamforest.forests.snapshot import writer
+from streamforest.forests import snapshot
+from streamforest.forests.snapshot import host, try_lock
 from streamforest.runtime import loop
 from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened as open_run
 from streamforest.stream.files import FileLog
-from streamforest.stream.records import LogAway, Partition, Reader
+from streamforest.stream.records import Committed, LogAway, Partition, Reader
 
 
 def opened(
@@ -79,6 +81,7 @@ def test_recovery_that_was_interrupted_begins_anew(
     folder, flag = tmp_path / "run", "run.commit_events=40"
 
     def end(run: Run) -> None:
+        run.snapshots.wait()  # so that the next commit names it
         if run.events == 360:
             raise InterruptedError
 
@@ -300,16 +303,148 @@ def test_a_folder_is_held_by_one_run_at_a_time(small: Path, tmp_path: Path) -> N
 def test_what_a_kill_left_of_a_snapshot_is_cleared(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run" / "snapshots"
     folder.mkdir(parents=True)
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    for pid in (ended.pid, os.getpid(), os.getppid()):
-        (folder / f"s-000000000200.safetensors.{writer(pid)}.part").write_bytes(b"half a snapshot")
-    elsewhere = "s-000000000200.safetensors.another-host_1.part"
-    (folder / elsewhere).write_bytes(b"in a folder that is shared")
+    parts = {
+        who: folder / f"s-000000000200.safetensors.{who}.part"
+        for who in (f"{host()}_dead", f"{host()}_alive", "elsewhere_dead", "elsewhere_alive")
+    }
+    for part in parts.values():
+        part.write_bytes(b"half a snapshot")
+    long_ago = time.time() - 4_000
+    os.utime(parts["elsewhere_dead"], (long_ago, long_ago))
+    os.utime(parts[f"{host()}_alive"], (long_ago, long_ago))  # a disk that hangs
+    with parts[f"{host()}_alive"].open("rb") as file:
+        assert try_lock(file)
+        whole(small, tmp_path / "run")
+    left = set(folder.glob("*.part"))
+    assert left == {parts[f"{host()}_alive"], parts["elsewhere_alive"]}
+
+
+def test_a_snapshot_without_its_measures_counts(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / "snapshots" / "s-000000000200.safetensors.measures").mkdir(parents=True)
+    with opened(small, tmp_path / "run") as run:
+        run.consume(max_events=200)
+        assert run.commits.standing is not None
+        assert run.commits.standing.snapshot == "s-000000000200"
+        assert run.snapshots.take_failure() is None
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), MemoryError(), OSError("disk full")])
+def test_whatever_keeps_a_snapshot_from_being_written_is_told(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*args: Any) -> bytes:
+        raise error
+
+    with opened(small, tmp_path / "run") as run:
+        run.consume(max_events=40)
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshot, "encode", fails)
+            run.snapshotting.begin()
+            run.snapshots.wait()
+        failure = run.snapshots.take_failure()
+        assert failure is not None
+        assert str(error) in failure
+        assert run.consume() == "finished"
+
+
+def test_older_snapshots_that_cannot_be_deleted_stop_nobody(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("streamforest.runtime.pins._PATIENCE", 0.0)
+    folder = tmp_path / "run" / "snapshots"
+    with opened(small, tmp_path / "run", "run.keep_snapshots=1") as run:
+        run.consume(max_events=200)
+        with (folder / "pins.lock").open("ab") as file:
+            assert try_lock(file)
+            run.consume(max_events=200)
+        assert "held by another process" in caplog.text
+        caplog.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", _read_only)
+            run.consume(max_events=100)
+        assert "Read-only" in caplog.text
+        assert len(run.snapshots.names()) == 3
+        run.consume(max_events=100)
+        assert run.snapshots.names() == ["s-000000000600"]
+
+
+def _read_only(path: Path, missing_ok: bool = False) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
+    small: Path, tmp_path: Path, rebuilt: bool
+) -> None:
+    with opened(small, tmp_path / "run") as run:
+        run.consume(max_events=80)
+        (partition,) = run.state.positions
+        found = run.log.attach()
+        if rebuilt:
+            run.commits.standing = None
+        anew = Committed(found.metadata, {}, {partition: 0})
+        with pytest.raises(RecoveryError, match=r"up to offset 80, .*made anew.* --from end"):
+            run.taking_up.recover(anew)
+        run.taking_up.recover(Committed(found.metadata, {}, {("another", 0): 5}))
+        assert run.state.positions == {partition: 80, ("another", 0): 5}
+        # added, and not yet committed: met once more
+        run.taking_up.recover(Committed(found.metadata, {}, {("another", 0): 5}))
+        assert run.pending.added == [("another", 0, 5)]
+
+
+def test_a_wish_that_comes_while_another_is_committed_stays(small: Path, tmp_path: Path) -> None:
+    text = small.read_text(encoding="utf-8")
+    for name in ("first", "second"):
+        text += f'\n[[shadow]]\nname = "{name}"\nkind = "online"\nn_trees = 1\n'
+    small.write_text(text, encoding="utf-8")
+    with opened(small, tmp_path / "run") as run:
+        wishes = run.settings.wishes
+        wishes.promote("first")
+        usual = run.commits.commit
+
+        def commit(*arguments: Any) -> None:
+            run.commits.commit = usual  # type: ignore[method-assign]
+            usual(*arguments)
+            wishes.promote("second")
+
+        run.commits.commit = commit  # type: ignore[method-assign]
+        run.consume(max_events=40)  # a commit, and the one that names the last snapshot
+        assert run.main == "second"
+        assert not wishes.waiting
+        wishes.promote("nobody")
+        run.consume(max_events=40)
+        assert not wishes.waiting
+
+
+@pytest.mark.parametrize("where", ["clear", "recover"])
+def test_starting_over_may_be_cut_short_anywhere(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    files = whole(small, tmp_path / "run")
+
+    def killed(*arguments: Any) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLog if where == "clear" else Run, where, killed)
+        with pytest.raises(InterruptedError), opened(small, tmp_path / "run", fresh=True):
+            pass
+    if where == "clear":
+        with pytest.raises(RecoveryError, match="--fresh"), opened(small, tmp_path / "run"):
+            pass
+    with opened(small, tmp_path / "run", fresh=where == "clear") as run:
+        assert run.consume() == "finished"
+    assert contents(tmp_path / "run") == files
+
+
+def test_a_lost_commit_of_a_file_run_is_told_as_such(small: Path, tmp_path: Path) -> None:
     whole(small, tmp_path / "run")
-    left = {path.name for path in folder.glob("*.part")}
-    still_written = f"s-000000000200.safetensors.{writer(os.getppid())}.part"
-    assert left == {still_written, elsewhere}
+    (tmp_path / "run" / "commit.json").unlink()
+    with (
+        pytest.raises(RecoveryError, match=r"commit\.json is not there: .*--fresh"),
+        opened(small, tmp_path / "run"),
+    ):
+        pass
 
 
 def test_how_new_an_event_is_goes_out_with_its_prediction(small: Path, tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""What a standby holds while it follows a journal that is far ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streamforest import ConsistentForestClassifier
+from streamforest.runtime import standby
+from streamforest.runtime.journal import Entry, Standing
+from streamforest.runtime.models import limits_of
+from streamforest.runtime.snapshots import SnapshotFolder
+from streamforest.runtime.standby import Follower
+from streamforest.runtime.state import RunState
+
+
+class LongJournal:
+    """A log whose journal has been going on for long: each look brings as much as a poll can."""
+
+    exactly_once = True
+
+    def __init__(self, entries: int, at_once: int, events: int) -> None:
+        self.left = [
+            (i, msgspec.json.encode(Entry(i, i * events, (i + 1) * events))) for i in range(entries)
+        ]
+        self.at_once = at_once
+
+    def tail(self, since: int) -> LongJournal:
+        return self
+
+    def poll(self) -> list[tuple[int, bytes]]:
+        found, self.left = self.left[: self.at_once], self.left[self.at_once :]
+        return found
+
+    def reader(self, positions: Any) -> LongJournal:
+        return self
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_standby_far_behind_reads_no_further_than_it_can_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def applied(state: RunState, entry: Entry, *rest: Any) -> None:
+        state.events = entry.events
+
+    monkeypatch.setattr(standby, "apply", applied)
+    models = {"main": ConsistentForestClassifier(n_trees=1)}
+    limits = limits_of(list(models.values()), 1, 100, "")
+    followed: list[int] = []
+    follower = Follower(
+        LongJournal(10_000, 2_000, 500),  # type: ignore[arg-type]
+        SnapshotFolder(tmp_path),
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        lambda state, place: followed.append(place),
+    )
+    follower.begin(RunState.new(models, limits), Standing(-1, -1, 0, "s-000000000000", "", -1))
+    most = 0
+    while len(followed) < 10_000:
+        before = len(followed)
+        follower.step()
+        assert len(followed) > before, follower.trouble
+        most = max(most, len(follower._queue))
+    assert followed == list(range(10_000))
+    assert most <= 3_000
