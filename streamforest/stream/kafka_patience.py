@@ -6,7 +6,13 @@ import logging
 import time
 from collections.abc import Callable
 
-from kafka.errors import AuthorizationError, KafkaError, UnknownTopicOrPartitionError
+from kafka.errors import (
+    AuthorizationError,
+    CorruptRecordError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCodecError,
+)
 
 from streamforest.errors import BrokerError
 from streamforest.stream.diagnosis import diagnose
@@ -19,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
 _ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot be reached
+_DAMAGED_AFTER = 5  # times that one batch came damaged; the way here may damage one, not all
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -40,6 +47,8 @@ class Patience:
         self._idle = idle
         self._failed_at = 0.0
         self._stop_seen = 0.0
+        self._damaged: tuple[str, int] = "", 0
+        """The batch that could not be read last, and how often."""
 
     def recovered(self) -> None:
         """Something went right."""
@@ -65,6 +74,8 @@ class Patience:
             raise BrokerError(f"{what}: a topic is missing: {error}") from error
         if isinstance(error, AuthorizationError):
             raise not_allowed(self.settings, error) from error
+        if isinstance(error, CorruptRecordError | UnsupportedCodecError):
+            self._note_damage(error)
         self.heed_stop()
         self._tell_trouble()
         self.failing = f"{what}: {type(error).__name__}: {error}"
@@ -73,6 +84,17 @@ class Patience:
         self.failures += 1
         log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)
         time.sleep(pause)
+
+    def _note_damage(self, error: KafkaError) -> None:
+        """BrokerError once the same batch has come damaged again and again."""
+        text, times = self._damaged
+        self._damaged = str(error), times + 1 if text == str(error) else 1
+        if self._damaged[1] >= _DAMAGED_AFTER:
+            raise BrokerError(
+                f"a batch cannot be read, {_DAMAGED_AFTER} times in a row: {error}. Put the broker's "
+                "copy right, or delete the records up to and with it (kafka-delete-records) and "
+                "start the pipeline under another name"
+            ) from error
 
     def _tell_trouble(self) -> None:
         """Now and then, say why the broker cannot be reached: a password may have been changed."""
