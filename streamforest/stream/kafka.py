@@ -16,22 +16,22 @@ from typing import Any
 from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import (
     AuthorizationError,
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    InvalidProducerEpochError,
     KafkaError,
+    LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
-    ProducerFencedError,
-    UnknownMemberIdError,
 )
 
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.stream.aligned import Alignment
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.failpoints import failpoint
-from streamforest.stream.kafka_guard import TransactionalProducer, committed_now, unpark
+from streamforest.stream.kafka_guard import (
+    NOT_OURS,
+    TransactionalProducer,
+    committed_now,
+    unpark,
+)
 from streamforest.stream.kafka_hold import Hold, TopicHold
 from streamforest.stream.kafka_patience import Patience, not_allowed
 from streamforest.stream.kafka_progress import Progress
@@ -56,14 +56,6 @@ from streamforest.stream.records import (
 
 log = logging.getLogger(__name__)
 
-_NOT_OURS = (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    InvalidProducerEpochError,
-    ProducerFencedError,
-    UnknownMemberIdError,
-)
 _METADATA_LIMIT = 4096
 _ALIGNED_POLL = 0.05  # seconds a poll may take while records are in hand
 _RENEW_AFTER = 3  # failures in a row after which a new consumer takes the place of the old
@@ -93,7 +85,7 @@ class KafkaLog:
         if settings.align_seconds is not None:
             self._aligned = Alignment(settings.align_seconds)
         self._full: set[TopicPartition] = set()
-        self._producer = TransactionalProducer(settings.producer())
+        self._producer = TransactionalProducer(settings.producer)
 
     def _nothing_pending(self) -> bool:
         return not self.hold.owned or self.hold.stands_by
@@ -179,6 +171,11 @@ class KafkaLog:
             raise RecoveryError(
                 f"events are gone from the log before they were read ({error}): raise the topic's "
                 "retention; to go on without them, start the pipeline under another name"
+            ) from error
+        except LogTruncationError as error:
+            raise RecoveryError(
+                f"the broker has lost events that were read already ({error}), as an unclean leader "
+                "election does: start the pipeline under another name"
             ) from error
         except NoOffsetForPartitionError:
             polled = {}  # a partition that was just added: its assignment comes with the next poll
@@ -312,7 +309,7 @@ class KafkaLog:
                 failpoint("before-commit")
                 self.hold.consumer.commit(offsets, timeout_ms=10_000)
             failpoint("after-commit")
-        except _NOT_OURS as error:
+        except NOT_OURS as error:
             # whoever owns the partitions now has fenced us; to fence them back would be wrong
             self.hold.refused()
             raise CommitInDoubt(f"{type(error).__name__}: {error}") from error

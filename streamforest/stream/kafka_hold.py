@@ -17,6 +17,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError
 
 from streamforest.errors import BrokerError
+from streamforest.stream.kafka_clients import made
 from streamforest.stream.kafka_guard import JoinWatch, answered_ago, captured
 from streamforest.stream.kafka_patience import Patience
 from streamforest.stream.kafka_records import use_quick_records
@@ -113,16 +114,20 @@ def silence(seconds: float, settings: KafkaSettings) -> str | None:
 
 def subscribed(settings: KafkaSettings, assignor: Any, listener: Any) -> Any:
     """A consumer in the group; the first poll joins. BrokerError if a topic is not there."""
-    consumer = KafkaConsumer(**settings.consumer(), partition_assignment_strategy=[assignor])
-    topics = settings.topics.inputs
-    consumer.subscribe(topics, listener=listener)
-    for topic in topics:
-        if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
-            consumer.close(autocommit=False)
-            raise BrokerError(
-                f"the broker at {settings.servers} has no topic {topic!r}: "
-                "make it, or run with --create-topics"
-            )
+    consumer = made(KafkaConsumer, **settings.consumer(), partition_assignment_strategy=[assignor])
+    try:
+        topics = settings.topics.inputs
+        consumer.subscribe(topics, listener=listener)
+        for topic in topics:
+            if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
+                raise BrokerError(
+                    f"the broker at {settings.servers} has no topic {topic!r}: "
+                    "make it, or run with --create-topics"
+                )
+    except BaseException:
+        with suppress(KafkaError):
+            consumer.close(autocommit=False, timeout_ms=1_000)
+        raise
     return consumer
 
 

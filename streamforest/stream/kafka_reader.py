@@ -16,7 +16,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
 from streamforest.errors import BrokerError, RecoveryError
-from streamforest.stream.kafka_clients import connect
+from streamforest.stream.kafka_clients import connect, made
 from streamforest.stream.kafka_guard import committed_now, unpark
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.records import LogAway, Partition
@@ -41,7 +41,8 @@ def _reading() -> Iterator[None]:
 
 def _consumer(client: Mapping[str, Any]) -> Any:
     with _reading():
-        consumer = KafkaConsumer(
+        consumer = made(
+            KafkaConsumer,
             **client,
             group_id=None,
             isolation_level="read_committed",

@@ -55,6 +55,7 @@ class KafkaSettings:
         return {
             **self.connection.arguments(),
             "request_timeout_ms": 10_000,
+            "bootstrap_timeout_ms": 10_000,
             "reconnect_backoff_max_ms": 1_000,
         }
 

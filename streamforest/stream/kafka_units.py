@@ -27,6 +27,7 @@ from kafka.protocol.consumer.metadata import (
 from streamforest.errors import BrokerError
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.kafka import KafkaLog
+from streamforest.stream.kafka_clients import made
 from streamforest.stream.kafka_guard import JoinWatch, answered_ago, captured
 from streamforest.stream.kafka_hold import Hold, silence, subscribed
 from streamforest.stream.kafka_patience import Patience
@@ -214,7 +215,7 @@ class UnitHold(Hold):
         """Make the consumer, if there is none; it is no member of the group."""
         if self.consumer is not None:
             return
-        consumer = KafkaConsumer(**{**self.settings.consumer(), "group_instance_id": None})
+        consumer = made(KafkaConsumer, **{**self.settings.consumer(), "group_instance_id": None})
         use_quick_records(consumer)
         self.assigned = [TopicPartition(t, self._number) for t in self.settings.topics.inputs]
         consumer.assign(self.assigned)

@@ -51,6 +51,11 @@ def settings(broker: Broker, name: str) -> dict[str, Any]:
     }
 
 
+def guarded(broker: Broker, deadline: float = 15.0, **more: Any) -> TransactionalProducer:
+    told = settings(broker, f"tx-{uuid.uuid4().hex[:8]}") | more
+    return TransactionalProducer(lambda: told, deadline)
+
+
 def join(broker: Broker, topic: str, group: str, wait: bool = True, **settings: Any) -> Any:
     """A member of a group that owns all partitions of a topic."""
     consumer = KafkaConsumer(
@@ -94,7 +99,7 @@ def committed(consumer: Any, topic: str, partition: int = 0) -> int | None:
 
 def commit_as(broker: Broker, topic: str, group: str, membership: Any, offset: int) -> None:
     """One transaction that only moves the group's offset."""
-    producer = TransactionalProducer(settings(broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    producer = guarded(broker)
     producer.replace()
     try:
         producer.begin()
@@ -134,7 +139,7 @@ def test_offsets_of_a_refused_transaction_do_not_leak_into_the_next(
     wrong = ConsumerGroupMetadata(group, 99, "nobody", None)
     right = captured(owner.group_metadata())
     stale, fine = ({TopicPartition(topic, p): OffsetAndMetadata(5, "", -1)} for p in (0, 1))
-    ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    ours = guarded(kafka_broker)
     ours.replace()
     ours.begin()
     with pytest.raises(KafkaError):
@@ -160,9 +165,7 @@ def test_a_message_without_an_answer_fails_the_commit(
     monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
     topic = kafka_topic("silent")
     short = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 1_500}
-    ours = TransactionalProducer(
-        settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}") | short, deadline=10.0
-    )
+    ours = guarded(kafka_broker, deadline=10.0, **short)
     ours.replace()
     ours.begin()
     assert ours.publish({topic: [Outgoing(b"fine")]}) == 0
@@ -188,7 +191,7 @@ def test_a_message_that_was_refused_fails_the_commit(
 ) -> None:
     monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
     topic = kafka_topic("small", max_message_bytes="2000")
-    ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    ours = guarded(kafka_broker)
     ours.replace()
     ours.begin()
     with pytest.raises((CommitInDoubt, KafkaError)):
@@ -203,7 +206,7 @@ def test_batches_shrink_to_what_a_topic_takes(
     """Beside trap C: kafka-python would split them, after which its flush never succeeds."""
     topic = kafka_topic("narrow", max_message_bytes="20000")
     messages = [Outgoing(b"%05d" % i + b"." * 200) for i in range(1_000)]
-    ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    ours = guarded(kafka_broker)
     refused, last = 0, -1
     while last < 0:
         ours.replace()
