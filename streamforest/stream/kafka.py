@@ -41,7 +41,7 @@ from streamforest.stream.kafka_reader import (
     commit_number,
     read_journal,
 )
-from streamforest.stream.kafka_settings import KafkaSettings
+from streamforest.stream.kafka_settings import KafkaSettings, check_lane
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.records import (
     CommitInDoubt,
@@ -97,13 +97,14 @@ class KafkaLog:
 
         While another member owns them, `meanwhile` is called between two polls.
         """
-        hold, patience = self.hold, self.patience
+        hold, patience, settings = self.hold, self.patience, self.settings
         while True:
             try:
                 hold.join()
                 hold.settle(patience, meanwhile)
                 membership = hold.membership
                 self._producer.replace()
+                check_lane(settings, self._producer.partitions)
                 found = self._read_commit()
             except KafkaError as error:
                 patience.wait_out("attach", error)
@@ -114,6 +115,7 @@ class KafkaLog:
                 continue  # given out anew in the meantime
             hold.attach()
             patience.recovered()
+            patience.found(found.metadata)
             self._progress.begin()
             return found
 
@@ -150,6 +152,7 @@ class KafkaLog:
         """Go on from here, with everything resumed; nothing if it was all taken away meanwhile."""
         if not self.hold.is_ours():
             return
+        self.hold.refuse_gone(positions)
         with self.hold.while_ours():
             for partition, offset in positions.items():
                 self.hold.consumer.seek(TopicPartition(*partition), offset)
@@ -255,7 +258,7 @@ class KafkaLog:
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now: no partitions, or a broker that has stopped answering."""
-        return self.patience.failing or self.hold.trouble()
+        return self.patience.failing or self.patience.uncommitted or self.hold.trouble()
 
     def lag(self) -> dict[Partition, int]:
         """Records known to the broker at the last fetch and not yet polled."""
@@ -283,8 +286,16 @@ class KafkaLog:
         5. Commit: the only decision point.
 
         Whatever goes wrong, nobody knows the outcome until `attach` has asked, with a new producer
-        (trap B).
+        (trap B). One that fails again and again is told by `trouble`, and a stop is heeded.
         """
+        try:
+            self._commit(transaction)
+        except CommitInDoubt as doubt:
+            self.patience.doubted(doubt)
+            raise
+        self.patience.committed()
+
+    def _commit(self, transaction: Transaction) -> None:
         membership = self.hold.membership
         if membership is None or not self.hold.is_ours():
             raise CommitInDoubt("no longer a member of the group")

@@ -219,10 +219,15 @@ class TransactionalProducer:
             raise CommitInDoubt("the broker did not say where it put the last message")
         return last
 
-    def _by_lane(self, topic: str, messages: Sequence[Outgoing]) -> dict[int, list[Outgoing]]:
+    def partitions(self, topic: str) -> int:
+        """How many a topic has, as of when this producer first asked."""
         count = self._lanes.get(topic)
         if count is None:
             count = self._lanes[topic] = len(self._producer.partitions_for(topic))
+        return count
+
+    def _by_lane(self, topic: str, messages: Sequence[Outgoing]) -> dict[int, list[Outgoing]]:
+        count = self.partitions(topic)
         lanes: dict[int, list[Outgoing]] = {}
         for message in messages:
             lane = message.lane % count

@@ -16,15 +16,17 @@ from kafka.errors import (
 
 from streamforest.errors import BrokerError
 from streamforest.stream.diagnosis import diagnose
-from streamforest.stream.kafka_clients import admin
+from streamforest.stream.kafka_clients import admin, asking
 from streamforest.stream.kafka_permissions import explain
 from streamforest.stream.kafka_settings import KafkaSettings
-from streamforest.stream.records import Stopped
+from streamforest.stream.kafka_topics import absent
+from streamforest.stream.records import CommitInDoubt, Stopped
 
 log = logging.getLogger(__name__)
 
 _STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
 _ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot be reached
+_GONE_AT = 2  # failed commits in a row after which we look whether a topic is gone
 _DAMAGED_AFTER = 5  # times that one batch came damaged; the way here may damage one, not all
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -47,6 +49,10 @@ class Patience:
         self._idle = idle
         self._failed_at = 0.0
         self._stop_seen = 0.0
+        self.uncommitted: str | None = None
+        """Why the last commit failed, if none has succeeded since."""
+        self._doubts = 0
+        self._text: str | None = None
         self._damaged: tuple[str, int] = "", 0
         """The batch that could not be read last, and how often."""
 
@@ -67,6 +73,44 @@ class Patience:
         self._stop_seen = self._stop_seen or now
         if self._idle() or now - self._stop_seen > _STOP_GRACE:
             raise Stopped("asked to stop while waiting for the broker or for partitions")
+
+    def committed(self) -> None:
+        """A commit was made, or there is none to make."""
+        self._doubts, self.uncommitted = 0, None
+
+    def found(self, text: str | None) -> None:
+        """What the last commit says: another than the last time, and commits are being made."""
+        if text != self._text:
+            self._text = text
+            self.committed()
+
+    def doubted(self, doubt: CommitInDoubt) -> None:
+        """A commit failed, and will be made again: the first time at once, then after a pause.
+
+        It may be one that can never succeed: a stop is heeded, and a topic that is gone is named.
+        """
+        self.uncommitted = f"commit: {doubt}"
+        self.heed_stop()
+        self._doubts += 1
+        if self._doubts % _ASK_AFTER == _GONE_AT:
+            self._name_gone()
+        if self._doubts > 1:
+            time.sleep(_BACK_OFF[min(self._doubts, len(_BACK_OFF) - 1)])
+
+    def _name_gone(self) -> None:
+        """BrokerError with the topics for our own messages that the broker does not have."""
+        topics = self.settings.topics
+        try:
+            with asking(self.settings.connection) as client:
+                gone = absent(client, [topics.predictions, topics.dead_letters, topics.journal])
+        except BrokerError as error:
+            log.warning("%s", error)  # it is away: that may pass
+            return
+        if gone:
+            raise BrokerError(
+                f"the broker at {self.settings.servers} has no topic {', '.join(map(repr, gone))} any "
+                "more: make it anew and start again; without its journal, under another name"
+            )
 
     def wait_out(self, what: str, error: KafkaError) -> None:
         """Sleep a little longer after each failure in a row; give up on what time cannot mend."""

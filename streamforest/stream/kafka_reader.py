@@ -60,6 +60,12 @@ def _ends(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPartitio
     return found
 
 
+def _position(consumer: Any, partition: TopicPartition) -> int:
+    """Where a partition is read next; LogAway if the broker is needed to say it, and does not."""
+    with _reading():
+        return int(consumer.position(partition))
+
+
 class JournalTail:
     """Committed records of the journal after offset `since`, as it grows."""
 
@@ -83,7 +89,13 @@ class JournalTail:
 
     def poll(self, timeout_ms: int = 0) -> list[tuple[int, bytes]]:
         """What was committed since the last call, with its offset."""
-        batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
+        try:
+            batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
+        except OffsetOutOfRangeError as error:
+            raise RecoveryError(
+                f"the journal {self._tp.topic!r} has no records where they were read before "
+                f"({error}); it was cut or made anew"
+            ) from error
         return [(record.offset, record.value) for record in batch]
 
     def end(self) -> int:
@@ -94,7 +106,7 @@ class JournalTail:
         """All there is by now."""
         end = self.end()
         found: list[tuple[int, bytes]] = []
-        while self._consumer.position(self._tp) < end:
+        while _position(self._consumer, self._tp) < end:
             found += self.poll(500)
         return found
 
@@ -183,7 +195,7 @@ class KafkaReader:
 
     def _add(self, tp: TopicPartition, first: int) -> None:
         """A partition that the journal meets for the first time: it was added while running."""
-        at = {other: self._consumer.position(other) for other in self._positions}
+        at = {other: _position(self._consumer, other) for other in self._positions}
         self._positions[tp] = first
         self._held[tp] = deque()
         self._consumer.assign(list(self._positions))
@@ -200,7 +212,8 @@ class KafkaReader:
         try:
             polled = _poll(self._consumer)
         except OffsetOutOfRangeError as error:
-            raise RecoveryError(_gone((wanted.topic, wanted.partition), -1)) from error
+            (tp, at), *_ = error.args[0].items()
+            raise RecoveryError(_gone(tuple(tp), at)) from error
         for tp, records in polled.items():
             self._held[tp].extend(records)
         return wanted in polled

@@ -29,7 +29,7 @@ from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.kafka import KafkaLog
 from streamforest.stream.kafka_clients import made
 from streamforest.stream.kafka_guard import JoinWatch, answered_ago, captured
-from streamforest.stream.kafka_hold import Hold, silence, subscribed
+from streamforest.stream.kafka_hold import Absence, Hold, silence, subscribed
 from streamforest.stream.kafka_patience import Patience
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.kafka_settings import KafkaSettings
@@ -142,10 +142,17 @@ class GroupMember:
         self.rejoins = False
         self._consumer: Any = None
         self._watch: JoinWatch | None = None
+        self._absence = Absence(settings)
 
     def join(self) -> None:
         """Subscribe; the first `look` joins."""
-        self._consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
+        try:
+            self._consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
+        except KafkaError as error:
+            raise BrokerError(
+                f"the group cannot be joined at {self.settings.servers}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         self._watch = JoinWatch(self._consumer)
 
     def note(self, assigned: list[TopicPartition]) -> None:
@@ -171,6 +178,8 @@ class GroupMember:
             log.warning("a poll failed (%s: %s)", type(error).__name__, error)
             time.sleep(0.2)
         self._watch.look()
+        if self.given is not None and not self.given.numbers:
+            self._absence.look(self._consumer)
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now."""
