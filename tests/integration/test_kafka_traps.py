@@ -20,8 +20,10 @@ from integration.oracle import read_all
 from integration.waiting import until
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.record.default_records import DefaultRecordBatch
 from kafka.structs import ConsumerGroupMetadata
 
+from streamforest.errors import BrokerError
 from streamforest.stream import kafka_batches
 from streamforest.stream.broker import Broker
 from streamforest.stream.decoders import by_value
@@ -389,3 +391,44 @@ def test_records_of_a_paused_partition_come_back(
             poll()
         assert read[first] < 100
     consumer.close(autocommit=False)
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_damaged_batch_is_fetched_anew(
+    kafka_broker: Broker,
+    kafka_topic: TopicMaker,
+    monkeypatch: pytest.MonkeyPatch,
+    lasting: bool,
+) -> None:
+    """One more beside the six: kafka-python's next poll would never come back."""
+    topics = Topics(*(kafka_topic(name) for name in ("events", "predictions", "dlq", "journal")))
+    with closing(KafkaProducer(bootstrap_servers=kafka_broker.servers)) as producer:
+        for number in range(6):
+            producer.send(topics.events, b"%d" % number).get(timeout=10)
+    usual, refused = DefaultRecordBatch.validate_crc, []
+
+    def validate(batch: Any) -> bool:
+        if batch.base_offset == 3 and (lasting or not refused):
+            refused.append(batch)
+            return False
+        return bool(usual(batch))
+
+    settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
+    with closing(KafkaLog(settings, by_value(decoder()))) as log:
+        log.seek(log.attach().started)
+        monkeypatch.setattr(DefaultRecordBatch, "validate_crc", validate)
+        found: list[bytes] = []
+
+        def read_on() -> bool:
+            for stretch in log.poll(100, 0.2):
+                found.extend(record.value for record in stretch.records)
+            return len(found) == 6
+
+        if lasting:
+            with pytest.raises(BrokerError, match=f"{topics.events}-0 at offset 3: wrong checksum"):
+                until(read_on)
+            assert len(found) == 3
+        else:
+            until(read_on)
+            assert refused
+        assert found == [b"%d" % number for number in range(len(found))]
