@@ -24,7 +24,7 @@ from streamforest.runtime.journal import Entry, Standing, read_entries, read_sta
 from streamforest.runtime.opening import decoder_of, kafka_settings, new_run, prepared
 from streamforest.runtime.recovery import apply
 from streamforest.runtime.telemetry import Silent
-from streamforest.stream.acting_for import OnlyMember, WholeJournal, running
+from streamforest.stream.acting_for import OnlyMember, running
 from streamforest.stream.kafka import KafkaLog
 from streamforest.stream.kafka_settings import for_partition
 from streamforest.stream.records import Partition
@@ -65,8 +65,9 @@ def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None =
             state = run.states.restored(name, "")
             before = state.events
             told = _Told(standing)
-            with _journal(log) as journal, closing(log.reader(state.positions)) as reader:
-                for _, entry in read_entries(journal.records(log.idle)):
+            with closing(log.tail(-1)) as tail, closing(log.reader(state.positions)) as reader:
+                journal = read_entries(tail.records(log.idle), log.exactly_once)
+                for _, entry in journal:
                     told.take(entry)
                     if origin == "own" and before <= entry.first:
                         apply(
@@ -108,11 +109,6 @@ def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None =
 
 def _refuse_running() -> None:
     raise running()
-
-
-def _journal(log: KafkaLog) -> closing[WholeJournal]:
-    settings = log.settings
-    return closing(WholeJournal(settings.client(), settings.topics.journal, -1, settings.lane or 0))
 
 
 class _Told:

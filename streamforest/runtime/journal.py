@@ -81,15 +81,20 @@ def read_entry(place: int, value: bytes) -> Entry:
         raise RecoveryError(f"journal record {place} cannot be read: {error}") from error
 
 
-def read_entries(raw: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Entry]]:
+def read_entries(
+    raw: Iterable[tuple[int, bytes]], exactly_once: bool = True
+) -> Iterator[tuple[int, Entry]]:
     """Decoded journal records, each commit once.
 
     Without transactions a record can stand there whose offsets were never committed; the same commit
-    number then comes again, and the last one counts.
+    number then comes again, and the last one counts. And a record that was sent twice, since no answer
+    came, can arrive once more after later commits: those were made without it, and it counts for nothing.
     """
     held: tuple[int, Entry] | None = None
     for place, value in raw:
         entry = read_entry(place, value)
+        if not exactly_once and held is not None and entry.commit < held[1].commit:
+            continue
         if held is not None and held[1].commit != entry.commit:
             yield held
         held = place, entry

@@ -93,7 +93,8 @@ def rebuild(
         closing(log_.reader(state.positions)) as reader,
         closing(log_.journal(origin.since, standing.journal)) as journal,
     ):
-        for entry in after(read_entries(journal), state.events, standing.commit):
+        entries = read_entries(journal, log_.exactly_once)
+        for entry in after(entries, state.events, standing.commit):
             apply(state, entry, reader, advance, snapshots, restore, log_.idle)
     _compare(state, standing, found)
     log.info(

@@ -82,7 +82,8 @@ def whatif(
             closing(logs[0].reader(state.positions)) as reader,
             closing(logs[0].journal(-1, standing.journal)) as journal,
         ):
-            for entry in after(read_entries(journal), start, standing.commit):
+            entries = read_entries(journal, logs[0].exactly_once)
+            for entry in after(entries, start, standing.commit):
                 if entry.adopted:
                     raise RecoveryError(
                         f"commit {entry.commit} adopted {entry.adopted}: choose a snapshot after that"

@@ -65,7 +65,7 @@ def msgpack_is_deeper(raw: bytes, most: int, known: Container[str] = ()) -> bool
     """
     try:
         fields = _fields(raw) if known else {}
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):  # a DecodeError, or a name that is no UTF-8
         fields = {}
     if fields and len(fields) == _item(raw, 0)[0] // 2:  # else a name stands there twice
         return any(

@@ -10,28 +10,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
 from typing import Any
 
 from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import (
     AuthorizationError,
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    InvalidProducerEpochError,
     KafkaError,
+    LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
-    ProducerFencedError,
-    UnknownMemberIdError,
 )
 
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.stream.aligned import Alignment
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.failpoints import failpoint
-from streamforest.stream.kafka_guard import TransactionalProducer, committed_now, unpark
+from streamforest.stream.kafka_guard import (
+    NOT_OURS,
+    TransactionalProducer,
+    committed_now,
+    unpark,
+)
 from streamforest.stream.kafka_hold import Hold, TopicHold
 from streamforest.stream.kafka_patience import Patience, not_allowed
 from streamforest.stream.kafka_progress import Progress
@@ -41,7 +40,7 @@ from streamforest.stream.kafka_reader import (
     commit_number,
     read_journal,
 )
-from streamforest.stream.kafka_settings import KafkaSettings
+from streamforest.stream.kafka_settings import KafkaSettings, check_lane
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.records import (
     CommitInDoubt,
@@ -56,14 +55,6 @@ from streamforest.stream.records import (
 
 log = logging.getLogger(__name__)
 
-_NOT_OURS = (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    InvalidProducerEpochError,
-    ProducerFencedError,
-    UnknownMemberIdError,
-)
 _METADATA_LIMIT = 4096
 _ALIGNED_POLL = 0.05  # seconds a poll may take while records are in hand
 _RENEW_AFTER = 3  # failures in a row after which a new consumer takes the place of the old
@@ -93,7 +84,7 @@ class KafkaLog:
         if settings.align_seconds is not None:
             self._aligned = Alignment(settings.align_seconds)
         self._full: set[TopicPartition] = set()
-        self._producer = TransactionalProducer(settings.producer())
+        self._producer = TransactionalProducer(settings.producer)
 
     def _nothing_pending(self) -> bool:
         return not self.hold.owned or self.hold.stands_by
@@ -105,13 +96,14 @@ class KafkaLog:
 
         While another member owns them, `meanwhile` is called between two polls.
         """
-        hold, patience = self.hold, self.patience
+        hold, patience, settings = self.hold, self.patience, self.settings
         while True:
             try:
                 hold.join()
                 hold.settle(patience, meanwhile)
                 membership = hold.membership
                 self._producer.replace()
+                check_lane(settings, self._producer.partitions)
                 found = self._read_commit()
             except KafkaError as error:
                 patience.wait_out("attach", error)
@@ -122,6 +114,7 @@ class KafkaLog:
                 continue  # given out anew in the meantime
             hold.attach()
             patience.recovered()
+            patience.found(found.metadata)
             self._progress.begin()
             return found
 
@@ -158,6 +151,7 @@ class KafkaLog:
         """Go on from here, with everything resumed; nothing if it was all taken away meanwhile."""
         if not self.hold.is_ours():
             return
+        self.hold.refuse_gone(positions)
         with self.hold.while_ours():
             for partition, offset in positions.items():
                 self.hold.consumer.seek(TopicPartition(*partition), offset)
@@ -179,6 +173,11 @@ class KafkaLog:
             raise RecoveryError(
                 f"events are gone from the log before they were read ({error}): raise the topic's "
                 "retention; to go on without them, start the pipeline under another name"
+            ) from error
+        except LogTruncationError as error:
+            raise RecoveryError(
+                f"the broker has lost events that were read already ({error}), as an unclean leader "
+                "election does: start the pipeline under another name"
             ) from error
         except NoOffsetForPartitionError:
             polled = {}  # a partition that was just added: its assignment comes with the next poll
@@ -233,11 +232,6 @@ class KafkaLog:
             tuple(tp): at for tp, at in self.hold.consumer.end_offsets(self.hold.assigned).items()
         }
 
-    def whole_journal(self) -> list[tuple[int, bytes]]:
-        """Every record of the journal, with its offset."""
-        with closing(self.tail(-1)) as tail:
-            return tail.rest()
-
     def idle(self) -> None:
         """Keep the membership alive without reading on; Stopped when asked to stop, since nothing
         is pending that would be lost.
@@ -258,7 +252,7 @@ class KafkaLog:
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now: no partitions, or a broker that has stopped answering."""
-        return self.patience.failing or self.hold.trouble()
+        return self.patience.failing or self.patience.uncommitted or self.hold.trouble()
 
     def lag(self) -> dict[Partition, int]:
         """Records known to the broker at the last fetch and not yet polled."""
@@ -286,8 +280,16 @@ class KafkaLog:
         5. Commit: the only decision point.
 
         Whatever goes wrong, nobody knows the outcome until `attach` has asked, with a new producer
-        (trap B).
+        (trap B). One that fails again and again is told by `trouble`, and a stop is heeded.
         """
+        try:
+            self._commit(transaction)
+        except CommitInDoubt as doubt:
+            self.patience.doubted(doubt)
+            raise
+        self.patience.committed()
+
+    def _commit(self, transaction: Transaction) -> None:
         membership = self.hold.membership
         if membership is None or not self.hold.is_ours():
             raise CommitInDoubt("no longer a member of the group")
@@ -312,7 +314,7 @@ class KafkaLog:
                 failpoint("before-commit")
                 self.hold.consumer.commit(offsets, timeout_ms=10_000)
             failpoint("after-commit")
-        except _NOT_OURS as error:
+        except NOT_OURS as error:
             # whoever owns the partitions now has fenced us; to fence them back would be wrong
             self.hold.refused()
             raise CommitInDoubt(f"{type(error).__name__}: {error}") from error

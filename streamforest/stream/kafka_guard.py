@@ -38,17 +38,33 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import (
     AuthorizationError,
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidProducerEpochError,
     KafkaError,
     MessageSizeTooLargeError,
+    ProducerFencedError,
     RecordListTooLargeError,
+    UnknownMemberIdError,
 )
 
 from streamforest.errors import BrokerError
 from streamforest.stream import kafka_batches
+from streamforest.stream.kafka_clients import made
 from streamforest.stream.records import CommitInDoubt, Outgoing
 
 log = logging.getLogger(__name__)
 
+NOT_OURS = (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidProducerEpochError,
+    ProducerFencedError,
+    UnknownMemberIdError,
+)
+"""What a process hears whose partitions are another's now."""
 _STABLE = "<stable>"
 _LEAST_BATCH = 4_096  # bytes; a batch of this size holds one message or a few
 
@@ -158,26 +174,23 @@ def answered_ago(consumer: Any) -> float:
 class TransactionalProducer:
     """A producer that is replaced after any failure, with a deadline on every wait."""
 
-    def __init__(self, settings: Mapping[str, Any], deadline: float = 15.0) -> None:
-        self._settings = dict(settings)
+    def __init__(self, settings: Callable[[], Mapping[str, Any]], deadline: float = 15.0) -> None:
+        """`settings` is asked for each producer: a password or a certificate may have changed."""
+        self._settings = settings
         self.deadline = deadline
         self._producer: Any = None
         self._lanes: dict[str, int] = {}
-        self._most = int(self._settings.get("batch_size", 512 * 1024))
-
-    @property
-    def transactional(self) -> bool:
-        """Whether it publishes in transactions."""
-        return "transactional_id" in self._settings
+        self._most = 512 * 1024
 
     def replace(self) -> None:
         """Close the producer, if there is one, and begin with a new one that fences all others."""
         self.close()
-        producer = KafkaProducer(**self._settings)
+        settings = self._settings()
+        producer = made(KafkaProducer, **settings)
         mend_sender(producer)
         self._producer = producer
         self._lanes.clear()  # to be asked for anew: that is how a producer gets to know a topic
-        if self.transactional:
+        if "transactional_id" in settings:
             producer.init_transactions()
 
     def begin(self) -> None:
@@ -197,8 +210,8 @@ class TransactionalProducer:
         last = -1
         for outcome in outcomes:
             last, error = outcome()
-            if isinstance(error, AuthorizationError):
-                raise error  # no doubt about this one, and asking again changes nothing
+            if isinstance(error, (AuthorizationError, *NOT_OURS)):
+                raise error  # no doubt about these, and asking again changes nothing
             if error is not None:
                 self._heed(error)
                 raise CommitInDoubt(f"a message was not taken by the broker: {error!r}")
@@ -206,10 +219,15 @@ class TransactionalProducer:
             raise CommitInDoubt("the broker did not say where it put the last message")
         return last
 
-    def _by_lane(self, topic: str, messages: Sequence[Outgoing]) -> dict[int, list[Outgoing]]:
+    def partitions(self, topic: str) -> int:
+        """How many a topic has, as of when this producer first asked."""
         count = self._lanes.get(topic)
         if count is None:
             count = self._lanes[topic] = len(self._producer.partitions_for(topic))
+        return count
+
+    def _by_lane(self, topic: str, messages: Sequence[Outgoing]) -> dict[int, list[Outgoing]]:
+        count = self.partitions(topic)
         lanes: dict[int, list[Outgoing]] = {}
         for message in messages:
             lane = message.lane % count
@@ -254,6 +272,9 @@ class TransactionalProducer:
         producer, self._producer = self._producer, None
         if producer is None:
             return
+        # its own `close` first waits for what is unsent, and gives up with the sender still running
+        producer._sender.force_close()
+        producer._sender.join(1.0)
         try:
             within(5.0, lambda: producer.close(timeout=1))
         except (KafkaError, CommitInDoubt) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -17,11 +17,13 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError
 
 from streamforest.errors import BrokerError
+from streamforest.stream.kafka_clients import made
 from streamforest.stream.kafka_guard import JoinWatch, answered_ago, captured
 from streamforest.stream.kafka_patience import Patience
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.kafka_settings import KafkaSettings
 from streamforest.stream.ownership import OneOwnerAssignor
+from streamforest.stream.records import Partition
 
 log = logging.getLogger(__name__)
 
@@ -73,16 +75,28 @@ class Hold(abc.ABC):
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now: no partitions, or a broker that has stopped answering."""
-        if self.consumer is None or not (self._attached or self.stands_by):
+        consumer = self.consumer  # another thread asks, and `leave` may come in between
+        if consumer is None or not (self._attached or self.stands_by):
             return "no partitions are assigned"
-        return silence(self.silent_for(), self.settings)
+        return silence(answered_ago(consumer), self.settings)
+
+    def refuse_gone(self, positions: Mapping[Partition, int]) -> None:
+        """BrokerError where the pipeline stands in a partition that it is not given any more."""
+        gone = sorted(set(positions) - {tuple(tp) for tp in self.assigned})
+        if gone and self.is_ours():
+            topic, number = gone[0]
+            raise BrokerError(
+                f"the pipeline stands at offset {positions[gone[0]]} of {topic}-{number}, which is not "
+                "among the partitions that it reads: the topic is gone, was made anew with fewer, or "
+                "is not read any more. Start the pipeline under another name"
+            )
 
     @contextmanager
     def while_ours(self) -> Iterator[None]:
         """Calls that fail only because the assignment has changed under them."""
         try:
             yield
-        except (AssertionError, KeyError, IllegalStateError) as error:
+        except (AssertionError, KeyError, ValueError, IllegalStateError) as error:
             log.info("the assignment has changed: %r", error)
             self.detach()
 
@@ -111,18 +125,46 @@ def silence(seconds: float, settings: KafkaSettings) -> str | None:
     return None
 
 
+class Absence:
+    """Tells partitions that another member owns from those that are gone with their topic."""
+
+    def __init__(self, settings: KafkaSettings, patience: float = 20.0) -> None:
+        self._settings = settings
+        self._patience = patience  # seconds; a broker that starts up may not know its topics yet
+        self._since: float | None = None
+
+    def look(self, consumer: Any) -> None:
+        """Call it while nothing is assigned; BrokerError once a topic has been away for a while."""
+        cluster, now = consumer._cluster, time.monotonic()
+        inputs = self._settings.topics.inputs
+        gone = [topic for topic in inputs if not cluster.partitions_for_topic(topic)]
+        if not gone:
+            self._since = None
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self._patience:
+            raise BrokerError(
+                f"the broker at {self._settings.servers} has no topic {gone[0]!r} any more: put it "
+                "back, or start the pipeline under another name with a new one"
+            )
+
+
 def subscribed(settings: KafkaSettings, assignor: Any, listener: Any) -> Any:
     """A consumer in the group; the first poll joins. BrokerError if a topic is not there."""
-    consumer = KafkaConsumer(**settings.consumer(), partition_assignment_strategy=[assignor])
-    topics = settings.topics.inputs
-    consumer.subscribe(topics, listener=listener)
-    for topic in topics:
-        if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
-            consumer.close(autocommit=False)
-            raise BrokerError(
-                f"the broker at {settings.servers} has no topic {topic!r}: "
-                "make it, or run with --create-topics"
-            )
+    consumer = made(KafkaConsumer, **settings.consumer(), partition_assignment_strategy=[assignor])
+    try:
+        topics = settings.topics.inputs
+        consumer.subscribe(topics, listener=listener)
+        for topic in topics:
+            if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
+                raise BrokerError(
+                    f"the broker at {settings.servers} has no topic {topic!r}: "
+                    "make it, or run with --create-topics"
+                )
+    except BaseException:
+        with suppress(KafkaError):
+            consumer.close(autocommit=False, timeout_ms=1_000)
+        raise
     return consumer
 
 
@@ -148,6 +190,7 @@ class TopicHold(Hold):
     def __init__(self, settings: KafkaSettings) -> None:
         super().__init__(settings)
         self._watch: JoinWatch | None = None
+        self._absence = Absence(settings)
 
     def note_assignment(self, assigned: list[TopicPartition]) -> None:
         """Called inside a poll: capture who we are; everything else waits until after it."""
@@ -181,7 +224,9 @@ class TopicHold(Hold):
             self.quiet_poll(100 if self.stands_by else 200)
             self.watch()
             if self.stands_by:
+                self._absence.look(self.consumer)
                 patience.recovered()
+                patience.committed()  # what was pending is another's to do
                 meanwhile()
             elif time.monotonic() - told > 30:
                 told = time.monotonic()

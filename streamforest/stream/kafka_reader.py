@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFa
 
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.stream.aligned import size_of
-from streamforest.stream.kafka_clients import connect
+from streamforest.stream.kafka_clients import connect, made
 from streamforest.stream.kafka_guard import committed_now, unpark
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.records import LogAway, Partition
@@ -43,7 +43,8 @@ def _reading() -> Iterator[None]:
 
 def _consumer(client: Mapping[str, Any]) -> Any:
     with _reading():
-        consumer = KafkaConsumer(
+        consumer = made(
+            KafkaConsumer,
             **client,
             group_id=None,
             isolation_level="read_committed",
@@ -59,6 +60,12 @@ def _ends(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPartitio
     with _reading():
         found: dict[TopicPartition, int] = consumer.end_offsets(partitions)
     return found
+
+
+def _position(consumer: Any, partition: TopicPartition) -> int:
+    """Where a partition is read next; LogAway if the broker is needed to say it, and does not."""
+    with _reading():
+        return int(consumer.position(partition))
 
 
 class JournalTail:
@@ -84,20 +91,25 @@ class JournalTail:
 
     def poll(self, timeout_ms: int = 0) -> list[tuple[int, bytes]]:
         """What was committed since the last call, with its offset."""
-        batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
+        try:
+            batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
+        except OffsetOutOfRangeError as error:
+            raise RecoveryError(
+                f"the journal {self._tp.topic!r} has no records where they were read before "
+                f"({error}); it was cut or made anew"
+            ) from error
         return [(record.offset, record.value) for record in batch]
 
     def end(self) -> int:
         """Where the journal ends now."""
         return _ends(self._consumer, [self._tp])[self._tp]
 
-    def rest(self) -> list[tuple[int, bytes]]:
-        """All there is by now."""
+    def records(self, idle: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
+        """All there is by now, little by little; `idle` is called after each look."""
         end = self.end()
-        found: list[tuple[int, bytes]] = []
-        while self._consumer.position(self._tp) < end:
-            found += self.poll(500)
-        return found
+        while _position(self._consumer, self._tp) < end:
+            yield from self.poll(500)
+            idle()
 
     def close(self) -> None:
         """Close the consumer."""
@@ -186,7 +198,7 @@ class KafkaReader:
 
     def _add(self, tp: TopicPartition, first: int) -> None:
         """A partition that the journal meets for the first time: it was added while running."""
-        at = {other: self._consumer.position(other) for other in self._positions}
+        at = {other: _position(self._consumer, other) for other in self._positions}
         self._positions[tp] = first
         self._held[tp] = deque()
         self._consumer.assign(list(self._positions))
@@ -204,7 +216,8 @@ class KafkaReader:
         try:
             polled = _poll(self._consumer)
         except OffsetOutOfRangeError as error:
-            raise RecoveryError(_gone((wanted.topic, wanted.partition), -1)) from error
+            (tp, at), *_ = error.args[0].items()
+            raise RecoveryError(_gone(tuple(tp), at)) from error
         for tp, records in polled.items():
             self._held[tp].extend(records)
             self._bytes[tp] += sum(map(size_of, records))

@@ -12,6 +12,7 @@ compares; where they differ, as in a release that changed its inside, the consum
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -20,12 +21,13 @@ import msgspec
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
-from kafka.record.util import decode_varint
+from kafka.record.util import calc_crc32c, decode_varint
 from kafka.structs import TopicPartition
 
 log = logging.getLogger(__name__)
 
 _FORMAT = 2
+_CRC_AT, _RECORDS_AT = 17, 61  # within a batch
 
 
 class Fetched(msgspec.Struct, gc=False):
@@ -68,10 +70,14 @@ def read_records(batch: Any) -> list[Fetched]:
                 offset, pos = ((one & 0x7F) | (two << 7)) >> 1, pos + 2
             else:
                 offset, pos = _number(data, pos)
-            if data[pos] == 1:
-                key, pos = None, pos + 1
+            one = data[pos]
+            if one < 0x80:
+                size, pos = (one >> 1) ^ -(one & 1), pos + 1
             else:
                 size, pos = _number(data, pos)
+            if size < 0:  # the broker takes any negative size for none, not only -1
+                key = None
+            else:
                 key = data[pos : pos + size]
                 pos += size
             one, two = data[pos], data[pos + 1]
@@ -117,6 +123,8 @@ def _headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]], int
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, pos = _number(data, pos)
+        if size < 0:
+            raise CorruptRecordError(f"a header's name of {size} bytes")
         name = data[pos : pos + size].decode(errors="backslashreplace")  # see `kafka_headers`
         pos += size
         size, pos = _number(data, pos)
@@ -128,6 +136,14 @@ def _headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]], int
     return headers, pos
 
 
+def _records(tp: Any, batch: Any) -> list[Fetched]:
+    try:
+        return read_records(batch)
+    except CorruptRecordError as error:
+        where = f"{tp.topic}-{tp.partition} at offset {batch.base_offset}"
+        raise CorruptRecordError(f"{where}: {error.args[0]}") from error
+
+
 class QuickRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
     """The records of one fetched partition."""
 
@@ -135,30 +151,37 @@ class QuickRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
         if any(deserializers):
             yield from super()._unpack_records(tp, records, *deserializers)
             return
-        last = None
-        while (batch := records.next_batch()) is not None:
-            if batch.magic != _FORMAT:
-                raise CorruptRecordError(
-                    f"{tp.topic}-{tp.partition} holds messages of format {batch.magic}, older than "
-                    "any broker of the last years writes"
-                )
-            last = batch
-            if self.check_crcs and not batch.validate_crc():
-                raise CorruptRecordError(f"{tp.topic}-{tp.partition}: wrong checksum")
-            self.leader_epoch = batch.leader_epoch
-            if self._leaves_out(batch):
-                self.next_fetch_offset = batch.next_offset
-                continue
-            for record in read_records(batch):
-                self.records_read += 1
-                self.next_fetch_offset = record.offset + 1
-                yield record
-            self.bytes_read += batch.size_in_bytes
-        if (
-            last is not None
-        ):  # the last offset of a batch stands even if its record was compacted away
-            self.next_fetch_offset = last.next_offset
+        try:
+            last = None
+            while (batch := records.next_batch()) is not None:
+                last = batch
+                self._check(tp, batch)
+                self.leader_epoch = batch.leader_epoch
+                if self._leaves_out(batch):
+                    self.next_fetch_offset = batch.next_offset
+                    continue
+                for record in _records(tp, batch):
+                    self.records_read += 1
+                    self.next_fetch_offset = record.offset + 1
+                    yield record
+                self.bytes_read += batch.size_in_bytes
+            if last is not None:  # it stands even if the last record of it was compacted away
+                self.next_fetch_offset = last.next_offset
+        except Exception:
+            self.drain()  # else the next poll would look for ever for what is left of it
+            raise
         self.drain()
+
+    def _check(self, tp: Any, batch: Any) -> None:
+        if batch.magic != _FORMAT:
+            raise CorruptRecordError(
+                f"{tp.topic}-{tp.partition} at offset {batch.base_offset}: messages of format "
+                f"{batch.magic}, older than any broker of the last years writes"
+            )
+        if self.check_crcs and not batch.validate_crc():
+            raise CorruptRecordError(
+                f"{tp.topic}-{tp.partition} at offset {batch.base_offset}: wrong checksum"
+            )
 
     def _leaves_out(self, batch: Any) -> bool:
         """Whether a batch is of an aborted transaction, or only says how one ended."""
@@ -177,6 +200,21 @@ def use_quick_records(consumer: Any) -> None:
         consumer._fetcher.PartitionRecords = QuickRecords
 
 
+def odd_batch() -> bytes:
+    """A batch whose key, value and header's value are absent by sizes other than -1."""
+    # length 10; no attributes, times or offsets; key -2; value -65, in two bytes; "h": -3
+    record = bytes([20, 0, 0, 0, 3, 0x81, 1, 2, 2, ord("h"), 5])
+    builder = MemoryRecordsBuilder(_FORMAT, 0, 1 << 20)
+    builder.append(0, None, b"", [])
+    builder.close()
+    raw = bytearray(builder.buffer())
+    del raw[_RECORDS_AT:]
+    raw += record
+    struct.pack_into(">i", raw, 8, len(raw) - 12)
+    struct.pack_into(">I", raw, _CRC_AT, calc_crc32c(bytes(raw[_CRC_AT + 4 :])))
+    return bytes(raw)
+
+
 @cache
 def usable() -> bool:
     """Whether both ways read the same from a batch, and the inside is as this module knows it."""
@@ -188,7 +226,7 @@ def usable() -> bool:
             builder.append(1_700_000_000_000 + 100 * number, key, b"v" * 3 * number, headers)
         builder.append(1_700_000_000_000, b"k", None, [])
         builder.close()
-        raw = bytes(builder.buffer())
+        raw = bytes(builder.buffer()) + odd_batch()
 
         def read(kind: Any) -> list[tuple[Any, ...]]:
             tp = TopicPartition("t", 0)

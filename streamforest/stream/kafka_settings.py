@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamforest.errors import BrokerError
 from streamforest.stream.kafka_clients import asking
 from streamforest.stream.kafka_permissions import Need, lacking, needs_of_run, refusal
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.security import Connection, Security
+
+_ANY_FRAME = (1 << 31) - 1
+"""A broker sends a record whole, however large. A client with a lower limit closes the connection, and asks
+for the same record again for ever; one that is over events.max_bytes is to become a dead letter."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,9 @@ class KafkaSettings:
         return {
             **self.connection.arguments(),
             "request_timeout_ms": 10_000,
+            "bootstrap_timeout_ms": 10_000,
             "reconnect_backoff_max_ms": 1_000,
+            "receive_message_max_bytes": _ANY_FRAME,
         }
 
     def consumer(self) -> dict[str, Any]:
@@ -94,6 +102,24 @@ class KafkaSettings:
 def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
     """The same for one partition that has a forest of its own."""
     return replace(settings, lane=number)
+
+
+def check_lane(settings: KafkaSettings, partitions: Callable[[str], int]) -> None:
+    """BrokerError where one topic has got a partition that those beside it lack: the journal of it
+    would go into that of another forest.
+    """
+    lane, topics = settings.lane, settings.topics
+    if lane is None:
+        return
+    counts = {name: partitions(name) for name in (topics.journal, *topics.inputs)}
+    widest = max(topics.inputs, key=lambda name: counts[name])
+    for name, count in counts.items():
+        if lane >= count:
+            raise BrokerError(
+                f"with kafka.scope = 'partition' topic {name!r} needs {counts[widest]} partitions, as "
+                f"many as {widest!r} has, and has {count}: give it as many "
+                "(kafka-topics --alter --partitions), then start again"
+            )
 
 
 def check_permissions(settings: KafkaSettings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ DEFAULT_PARTITIONS = 4
 __all__ = [
     "DEFAULT_PARTITIONS",
     "Topics",
+    "absent",
     "create_topic",
     "ensure_topics",
     "records_there",
@@ -118,8 +119,19 @@ def records_there(where: str | Connection, name: str) -> int:
     try:
         partitions = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name) or ()]
         return sum(consumer.end_offsets(partitions).values())
+    except KafkaError as error:
+        raise BrokerError(
+            f"the ends of topic {shown(name)} cannot be asked for: {type(error).__name__}: {error}"
+        ) from error
     finally:
         consumer.close(autocommit=False)
+
+
+def absent(client: Any, names: Sequence[str]) -> list[str]:
+    """Those that the broker does not have."""
+    found = client.describe_topics(list(names))
+    missing = {topic["name"] for topic in found if topic["error_code"] == _UNKNOWN}
+    return [name for name in names if name in missing]
 
 
 def ensure_topics(
@@ -135,9 +147,7 @@ def ensure_topics(
     """
     with asking(where) as client:
         wanted = [*topics.inputs, topics.predictions, topics.dead_letters, topics.journal]
-        found = client.describe_topics(wanted)
-        missing = [topic["name"] for topic in found if topic["error_code"] == _UNKNOWN]
-        missing.sort(key=wanted.index)
+        missing = absent(client, wanted)
         if missing and not create:
             raise BrokerError(
                 f"the broker at {Connection.to(where).servers} has no topic {_listed(missing)}: "

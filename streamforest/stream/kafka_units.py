@@ -27,8 +27,9 @@ from kafka.protocol.consumer.metadata import (
 from streamforest.errors import BrokerError
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.kafka import KafkaLog
+from streamforest.stream.kafka_clients import made
 from streamforest.stream.kafka_guard import JoinWatch, answered_ago, captured
-from streamforest.stream.kafka_hold import Hold, silence, subscribed
+from streamforest.stream.kafka_hold import Absence, Hold, silence, subscribed
 from streamforest.stream.kafka_patience import Patience
 from streamforest.stream.kafka_records import use_quick_records
 from streamforest.stream.kafka_settings import KafkaSettings
@@ -141,10 +142,17 @@ class GroupMember:
         self.rejoins = False
         self._consumer: Any = None
         self._watch: JoinWatch | None = None
+        self._absence = Absence(settings)
 
     def join(self) -> None:
         """Subscribe; the first `look` joins."""
-        self._consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
+        try:
+            self._consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
+        except KafkaError as error:
+            raise BrokerError(
+                f"the group cannot be joined at {self.settings.servers}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         self._watch = JoinWatch(self._consumer)
 
     def note(self, assigned: list[TopicPartition]) -> None:
@@ -170,6 +178,8 @@ class GroupMember:
             log.warning("a poll failed (%s: %s)", type(error).__name__, error)
             time.sleep(0.2)
         self._watch.look()
+        if self.given is not None and not self.given.numbers:
+            self._absence.look(self._consumer)
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now."""
@@ -214,7 +224,7 @@ class UnitHold(Hold):
         """Make the consumer, if there is none; it is no member of the group."""
         if self.consumer is not None:
             return
-        consumer = KafkaConsumer(**{**self.settings.consumer(), "group_instance_id": None})
+        consumer = made(KafkaConsumer, **{**self.settings.consumer(), "group_instance_id": None})
         use_quick_records(consumer)
         self.assigned = [TopicPartition(t, self._number) for t in self.settings.topics.inputs]
         consumer.assign(self.assigned)

@@ -20,7 +20,7 @@ from kafka.errors import KafkaError
 
 from streamforest.errors import BrokerError
 from streamforest.stream.events import Format, encode
-from streamforest.stream.kafka_clients import admin, connect
+from streamforest.stream.kafka_clients import asking, connect
 from streamforest.stream.kafka_permissions import Need, lacking, refusal
 from streamforest.stream.kafka_topics import create_topic
 from streamforest.stream.recorded import RecordedRow, Source
@@ -171,8 +171,7 @@ def prepare(where: str | Connection, topics: Mapping[str, int]) -> dict[str, int
     partitions each one has.
     """
     found = dict(topics)
-    client = admin(where)
-    try:
+    with asking(where) as client:
         missing = lacking(client, [Need("Write", "topic", name) for name in topics])
         if missing:
             raise refusal(Connection.to(where), missing)
@@ -181,8 +180,6 @@ def prepare(where: str | Connection, topics: Mapping[str, int]) -> dict[str, int
                 create_topic(client, topic["name"], topics[topic["name"]])
             else:
                 found[topic["name"]] = len(topic["partitions"])
-    finally:
-        client.close()
     return found
 
 

@@ -20,8 +20,10 @@ from integration.oracle import read_all
 from integration.waiting import until
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.record.default_records import DefaultRecordBatch
 from kafka.structs import ConsumerGroupMetadata
 
+from streamforest.errors import BrokerError
 from streamforest.stream import kafka_batches
 from streamforest.stream.broker import Broker
 from streamforest.stream.decoders import by_value
@@ -49,6 +51,11 @@ def settings(broker: Broker, name: str) -> dict[str, Any]:
         "max_block_ms": 10_000,
         "transaction_timeout_ms": 10_000,
     }
+
+
+def guarded(broker: Broker, deadline: float = 15.0, **more: Any) -> TransactionalProducer:
+    told = settings(broker, f"tx-{uuid.uuid4().hex[:8]}") | more
+    return TransactionalProducer(lambda: told, deadline)
 
 
 def join(broker: Broker, topic: str, group: str, wait: bool = True, **settings: Any) -> Any:
@@ -94,7 +101,7 @@ def committed(consumer: Any, topic: str, partition: int = 0) -> int | None:
 
 def commit_as(broker: Broker, topic: str, group: str, membership: Any, offset: int) -> None:
     """One transaction that only moves the group's offset."""
-    producer = TransactionalProducer(settings(broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    producer = guarded(broker)
     producer.replace()
     try:
         producer.begin()
@@ -134,7 +141,7 @@ def test_offsets_of_a_refused_transaction_do_not_leak_into_the_next(
     wrong = ConsumerGroupMetadata(group, 99, "nobody", None)
     right = captured(owner.group_metadata())
     stale, fine = ({TopicPartition(topic, p): OffsetAndMetadata(5, "", -1)} for p in (0, 1))
-    ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    ours = guarded(kafka_broker)
     ours.replace()
     ours.begin()
     with pytest.raises(KafkaError):
@@ -160,9 +167,7 @@ def test_a_message_without_an_answer_fails_the_commit(
     monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
     topic = kafka_topic("silent")
     short = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 1_500}
-    ours = TransactionalProducer(
-        settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}") | short, deadline=10.0
-    )
+    ours = guarded(kafka_broker, deadline=10.0, **short)
     ours.replace()
     ours.begin()
     assert ours.publish({topic: [Outgoing(b"fine")]}) == 0
@@ -188,7 +193,7 @@ def test_a_message_that_was_refused_fails_the_commit(
 ) -> None:
     monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
     topic = kafka_topic("small", max_message_bytes="2000")
-    ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    ours = guarded(kafka_broker)
     ours.replace()
     ours.begin()
     with pytest.raises((CommitInDoubt, KafkaError)):
@@ -203,7 +208,7 @@ def test_batches_shrink_to_what_a_topic_takes(
     """Beside trap C: kafka-python would split them, after which its flush never succeeds."""
     topic = kafka_topic("narrow", max_message_bytes="20000")
     messages = [Outgoing(b"%05d" % i + b"." * 200) for i in range(1_000)]
-    ours = TransactionalProducer(settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"))
+    ours = guarded(kafka_broker)
     refused, last = 0, -1
     while last < 0:
         ours.replace()
@@ -386,3 +391,44 @@ def test_records_of_a_paused_partition_come_back(
             poll()
         assert read[first] < 100
     consumer.close(autocommit=False)
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_damaged_batch_is_fetched_anew(
+    kafka_broker: Broker,
+    kafka_topic: TopicMaker,
+    monkeypatch: pytest.MonkeyPatch,
+    lasting: bool,
+) -> None:
+    """One more beside the six: kafka-python's next poll would never come back."""
+    topics = Topics(*(kafka_topic(name) for name in ("events", "predictions", "dlq", "journal")))
+    with closing(KafkaProducer(bootstrap_servers=kafka_broker.servers)) as producer:
+        for number in range(6):
+            producer.send(topics.events, b"%d" % number).get(timeout=10)
+    usual, refused = DefaultRecordBatch.validate_crc, []
+
+    def validate(batch: Any) -> bool:
+        if batch.base_offset == 3 and (lasting or not refused):
+            refused.append(batch)
+            return False
+        return bool(usual(batch))
+
+    settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
+    with closing(KafkaLog(settings, by_value(decoder()))) as log:
+        log.seek(log.attach().started)
+        monkeypatch.setattr(DefaultRecordBatch, "validate_crc", validate)
+        found: list[bytes] = []
+
+        def read_on() -> bool:
+            for stretch in log.poll(100, 0.2):
+                found.extend(record.value for record in stretch.records)
+            return len(found) == 6
+
+        if lasting:
+            with pytest.raises(BrokerError, match=f"{topics.events}-0 at offset 3: wrong checksum"):
+                until(read_on)
+            assert len(found) == 3
+        else:
+            until(read_on)
+            assert refused
+        assert found == [b"%d" % number for number in range(len(found))]

@@ -81,6 +81,37 @@ def test_what_is_read_is_the_same(seed: int, compression: int) -> None:
     assert kafka_records.usable()
 
 
+def test_any_negative_size_means_none() -> None:
+    raw = theirs(some(random.Random(1), 3)) + kafka_records.odd_batch()
+    told = read(kafka_records.QuickRecords, raw)
+    assert told == read(Fetcher.PartitionRecords, raw)
+    assert told[-2][2:] == (None, None, [("h", None)])
+
+
+def test_a_header_without_a_name_is_an_error() -> None:
+    raw = bytearray(kafka_records.odd_batch())
+    raw[69] = 1  # the size of the name: -1
+    with pytest.raises(CorruptRecordError, match="name of -1 bytes"):
+        kafka_records.read_records(MemoryRecords(bytes(raw)).next_batch())
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_part_with_a_damaged_batch_is_let_go_of(before: int) -> None:
+    """kafka-python would ask it for ever for what is left; it is fetched anew instead."""
+    good = theirs(some(random.Random(1), before)) if before else b""
+    bad = bytearray(theirs(some(random.Random(2), 3)))
+    bad[100] ^= 1
+    records = MemoryRecords(good + bytes(bad))
+    part = kafka_records.QuickRecords(0, TopicPartition("t", 4), records)
+    if before:
+        assert len(part.take()) == before
+        assert part.next_fetch_offset == before
+    else:
+        with pytest.raises(CorruptRecordError, match="t-4 at offset 0: wrong checksum"):
+            part.take()
+    assert not part
+
+
 def test_a_damaged_batch_is_an_error_and_nothing_else() -> None:
     draw = random.Random(1)
     raw = bytearray(theirs(some(draw, 30)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamforest.errors import EventError
@@ -49,6 +49,7 @@ def test_fields_of_a_known_type_are_left_aside(fields: dict[str, Any], most: int
 
 
 @settings(deadline=None, max_examples=300)
+@example(b"\x81\xa4\x00\x00\x00\x80", 0)  # a name that is no UTF-8
 @given(st.binary(max_size=60), st.integers(0, 5))
 def test_any_bytes_have_an_answer(raw: bytes, most: int) -> None:
     json_is_deeper(raw, most)
