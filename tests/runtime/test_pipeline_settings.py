@@ -82,6 +82,6 @@ def test_a_mark_before_the_first_byte_is_left_out(tmp_path: Path) -> None:
     assert gather(path, {}).tables == {"model": {"kind": "online"}}
 
 
-def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_no_file_can_have_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a.x00b.toml': no file can be called that"):
         gather(Path("a\0b.toml"), {})
