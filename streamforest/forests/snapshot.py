@@ -104,9 +104,7 @@ def write_bytes(
     part = path.with_name(f"{path.name}.{host()}_{secrets.token_hex(8)}.part")
     try:
         with open(part, "wb") as file:
-            try_lock(
-                file
-            )  # says that the writer lives; given up with the process, whatever ends it
+            try_lock(file)  # says that the writer lives: given up with it, whatever ends it
             passing("before-snapshot-write")
             file.write(data)
             file.flush()
