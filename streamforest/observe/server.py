@@ -127,6 +127,7 @@ class _InTime(io.RawIOBase):
 
 class _Handler(BaseHTTPRequestHandler):
     metrics: Observed
+    wbufsize = -1  # an answer leaves in one piece: whoever dies in between has not said half of it
     server_version = "streamforest"
     sys_version = ""
 
