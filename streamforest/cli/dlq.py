@@ -64,7 +64,10 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
     help="Only letters with this reason; the others stay for a later replay.",
 )
 def replay_letters(pipeline: Path, reason: str | None) -> None:
-    """Send the dead letters of PIPELINE back to their topic, each once."""
+    """Send the dead letters of PIPELINE back to their topic, each once.
+
+    Its group and its transactional id are the topic of the dead letters with .replay behind it.
+    """
     connection, config = _config(pipeline)
     sent, left = send_back(connection, config.topics, reason)
     click.echo(f"{sent} sent back, {left} left out")

@@ -77,12 +77,15 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     write(path, {"main": model})
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """The forest or pipeline that `save` wrote: it goes on bit for bit as if never saved."""
+def load(path: str | os.PathLike[str], model: str = "main") -> Any:
+    """The forest or pipeline that `save` wrote: it goes on bit for bit as if never saved.
+
+    A snapshot of `streamforest run` holds the shadows beside the main model, by their names.
+    """
     models, _ = read(path)
-    if list(models) != ["main"]:
-        raise SnapshotError(f"{path} holds the models {sorted(models)}: read it with snapshot.read")
-    return models["main"]
+    if model not in models:
+        raise SnapshotError(f"{path} holds no model {model!r}; it has {', '.join(sorted(models))}")
+    return models[model]
 
 
 def write(

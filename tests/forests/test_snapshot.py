@@ -98,8 +98,10 @@ def test_several_models_and_runtime_state(tmp_path: Path) -> None:
     loaded, runtime = snapshot.read(tmp_path / "s")
     assert runtime == {"position": 17, "name": "é"}
     assert {name: type(model).__name__ for name, model in loaded.items()} == {n: n for n in models}
-    with pytest.raises(SnapshotError, match="holds the models"):
+    with pytest.raises(SnapshotError, match="holds no model 'main'; it has Consistent"):
         streamforest.load(tmp_path / "s")
+    (name, *_) = models
+    assert type(streamforest.load(tmp_path / "s", model=name)).__name__ == name
     sidecar = json.loads((tmp_path / "s.json").read_text())
     assert sidecar["versions"]["numpy"] == np.__version__
     (tmp_path / "s.json").unlink()
