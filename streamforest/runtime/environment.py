@@ -10,20 +10,7 @@ from streamforest.runtime import tables
 from streamforest.runtime.models import kinds_with
 from streamforest.runtime.settings import PREFIX
 
-_KEYS: dict[str, Collection[str]] = {
-    "pipeline": tables.PIPELINE,
-    "source": tables.SOURCE,
-    "kafka": {**tables.KAFKA, **tables.SECURITY},
-    "topics": tables.TOPICS,
-    "labels": tables.LABELS,
-    "events": tables.EVENTS,
-    "model": ("kind", "factory"),
-    "limits": tables.LIMITS,
-    "predictions": tables.PREDICTIONS,
-    "dead_letters": tables.DEAD_LETTERS,
-    "run": tables.RUN,
-    "metrics": tables.METRICS,
-}
+_KEYS: dict[str, Collection[str]] = {**tables.KEYS, "model": ("kind", "factory")}
 
 
 def warn_of_single_underscores(environ: Mapping[str, str]) -> None:

@@ -228,6 +228,21 @@ METRICS = {
     "host": text("an address to listen on", "127.0.0.1"),
     "port": whole(0, 65_535, default=None),
 }
+KEYS: dict[str, dict[str, Option]] = {
+    "pipeline": PIPELINE,
+    "source": SOURCE,
+    "source.schedule": SCHEDULE,
+    "kafka": {**KAFKA, **SECURITY},
+    "topics": TOPICS,
+    "labels": LABELS,
+    "events": EVENTS,
+    "limits": LIMITS,
+    "predictions": PREDICTIONS,
+    "dead_letters": DEAD_LETTERS,
+    "run": RUN,
+    "metrics": METRICS,
+}
+"""The keys of every table but those of models, which are the parameters of a forest."""
 TABLES = [
     "pipeline",
     "source",
