@@ -45,7 +45,7 @@ _LARGEST = 16_384  # bytes of a head
 _AT_ONCE = (
     16  # accepted in one turn of the loop: few enough that none is dropped before it was read
 )
-_QUEUE = 128  # connections that the system holds until they are accepted
+_QUEUE = 1_024  # connections that the system holds until they are accepted; a fuller one costs a client 1 s
 _WARN_EVERY = 60.0  # seconds
 _TEXT = "text/plain; charset=utf-8"
 
