@@ -76,7 +76,11 @@ def _snapshots(run: RunTable) -> str:
 def _metrics(config: Config) -> str:
     if not config.metrics_port:
         return "none; metrics.port serves them"
-    return f"http://{config.metrics_host}:{config.metrics_port}/metrics"
+    host = f"[{config.metrics_host}]" if ":" in config.metrics_host else config.metrics_host
+    told = f"http://{host}:{config.metrics_port}/metrics"
+    if config.metrics_allowed:
+        told += f", also asked for as {', '.join(config.metrics_allowed)}"
+    return told
 
 
 def _replayed(table: SourceTable, config: Config) -> str:

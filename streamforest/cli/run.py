@@ -18,12 +18,13 @@ from streamforest.errors import ConfigError
 from streamforest.observe.fleet import FleetMetrics
 from streamforest.observe.logs import set_up
 from streamforest.observe.metrics import PipelineMetrics
-from streamforest.observe.server import MetricsServer
+from streamforest.observe.server import MetricsServer, Observed
 from streamforest.runtime.config import Pipeline, load_pipeline
 from streamforest.runtime.fleet import opened_fleet
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import opened
 from streamforest.runtime.stopping import StopSignals
+from streamforest.runtime.tables import Config
 from streamforest.stream.broker import Broker, default_folder
 from streamforest.stream.dead_letters import REASONS
 from streamforest.stream.events import Format
@@ -96,8 +97,7 @@ def run(
             _consume_each(stack, loaded, drain, create_topics, max_events, signals)
             return
         metrics = PipelineMetrics(config.name, REASONS)
-        if config.metrics_port:
-            stack.enter_context(MetricsServer(metrics, config.metrics_host, config.metrics_port))
+        _serve(stack, metrics, config)
         try:
             with opened(
                 loaded,
@@ -111,6 +111,14 @@ def run(
                 _consume(current, config.name, _total(loaded), max_events, signals, quiet)
         except Stopped as error:
             click.echo(f"Stopped by {signals.requested}: {error}.", err=True)
+
+
+def _serve(stack: ExitStack, metrics: Observed, config: Config) -> None:
+    """Metrics and probes over HTTP, while the run lasts."""
+    if config.metrics_port:
+        stack.enter_context(
+            MetricsServer(metrics, config.metrics_host, config.metrics_port, config.metrics_allowed)
+        )
 
 
 def _consume_each(
@@ -128,8 +136,7 @@ def _consume_each(
         )
     config = loaded.config
     metrics = FleetMetrics(config.name, REASONS)
-    if config.metrics_port:
-        stack.enter_context(MetricsServer(metrics, config.metrics_host, config.metrics_port))
+    _serve(stack, metrics, config)
     with opened_fleet(loaded, drain=drain, create_topics=create_topics, telemetry=metrics) as fleet:
         gc.freeze()
         ending = fleet.consume(stop=lambda: signals.requested is not None)

@@ -1,32 +1,53 @@
 """The HTTP side: `/metrics`, `/livez`, `/readyz`. On 127.0.0.1 unless told otherwise.
 
-Anybody who can connect can ask: so many at once are answered, each has so long for all it says, and what a
-client does wrong is no traceback.
+Anybody who can connect can ask, and what a client does wrong is no traceback. All connections are served by
+one thread, which never waits for any of them; what takes time is worked out by two others. So a connection
+costs next to nothing, and probes are always answered:
+
+- Whoever has not yet asked holds one of `MOST_WAITING` places; the oldest is dropped for the newest.
+- `/livez` and `/readyz` are answered at once, whatever else is asked for. Anything else has one of
+  `MOST_ANSWERS` places, and is told to come back where there is none.
+- A first line has 2 s, a whole request and its answer 10 s.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
+import asyncio
 import logging
 import socket
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, exposition
 
 from streamforest.errors import ConfigError
+from streamforest.observe.requests import Refused, Request, check_host, parse, plain_name
 
 log = logging.getLogger(__name__)
 
-MOST = 16
-"""Connections at a time; more are turned away."""
+MOST_WAITING = 128
+"""Connections at a time that have not asked, or are asked to leave."""
+MOST_ANSWERS = 16
+"""Answers at a time, beside those to probes."""
+_LINE_SECONDS = 2.0  # for the first line
 _SECONDS = 10.0  # for a whole request and its answer
-_BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+_PARTING_SECONDS = 1.0  # for a client to hang up; for answers under way when the server stops
+_LONGEST = 8_192  # bytes of a line
+_LARGEST = 16_384  # bytes of a head
+_AT_ONCE = (
+    16  # accepted in one turn of the loop: few enough that none is dropped before it was read
+)
+_QUEUE = 1_024  # connections that the system holds until they are accepted; a fuller one costs a client 1 s
+_WARN_EVERY = 60.0  # seconds
+_TEXT = "text/plain; charset=utf-8"
 
 
 class Observed(Protocol):
@@ -44,22 +65,68 @@ class Observed(Protocol):
         """What it is, in a few words; empty where nobody knows."""
 
 
-class MetricsServer:
-    """Serves the metrics of a run from a thread of its own."""
+@dataclass(frozen=True)
+class _Answer:
+    """What is said to a request."""
 
-    def __init__(self, metrics: Observed, host: str, port: int) -> None:
-        handler = type("Handler", (_Handler,), {"metrics": metrics})
+    status: HTTPStatus
+    body: bytes
+    kind: str = _TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def encoded(self, with_body: bool = True) -> bytes:
+        """In one piece: whoever dies in between has not said half of it."""
+        fields = {
+            "Server": "streamforest",
+            "Date": formatdate(usegmt=True),
+            "Content-Type": self.kind,
+            "Content-Length": str(len(self.body)),
+            "Connection": "close",
+            **self.headers,
+        }
+        lines = [f"HTTP/1.0 {self.status.value} {self.status.phrase}"]
+        lines += [f"{name}: {value}" for name, value in fields.items()]
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        return head + self.body if with_body else head
+
+
+class MetricsServer:
+    """Serves the metrics of a run from a thread of its own.
+
+    `allowed` are the names, beside addresses and localhost, by which clients may ask for it.
+    """
+
+    def __init__(
+        self, metrics: Observed, host: str, port: int, allowed: Collection[str] = ()
+    ) -> None:
+        self._metrics = metrics
+        self._allowed = {plain_name(name) for name in (host, *allowed)}
         try:
-            self._server = _Server((host, port), handler)
-        except OSError as error:
+            self._socket = _listening(host, port)
+        except (OSError, UnicodeError) as error:
+            told = getattr(error, "strerror", None) or "no such host"
             raise ConfigError(
-                f"metrics.port = {port}: cannot listen on {host} ({error.strerror}); "
+                f"metrics.port = {port}: cannot listen on {host} ({told}); "
                 "choose another with --set metrics.port=…, or 0 for none"
             ) from error
-        self.port = int(self._server.server_address[1])
+        self.port = int(self._socket.getsockname()[1])
+        self._probes: dict[str, Callable[[], _Answer]] = {
+            "/livez": lambda: _told("alive", metrics.why_not_alive()),
+            "/readyz": lambda: _told("ready", metrics.why_not_ready(), metrics.stands()),
+        }
+        self._pages: dict[str, Callable[[Request], Awaitable[_Answer]]] = {
+            "/metrics": self._everything,
+        }
+        self._workers = ThreadPoolExecutor(2, thread_name_prefix="metrics")
+        self._waiting: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._dropped, self._warned = 0, -_WARN_EVERY
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="metrics")
 
     def __enter__(self) -> MetricsServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True, name="metrics").start()
+        self._thread.start()
+        self._started.wait()
         return self
 
     def __exit__(
@@ -68,104 +135,163 @@ class MetricsServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(3 * _PARTING_SECONDS)
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._socket.close()
 
+    # ---- in the thread of its own
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
-        self._places = threading.BoundedSemaphore(MOST)
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for a connection, while there are places."""
-        if not self._places.acquire(blocking=False):
-            with contextlib.suppress(OSError):  # gone already
-                request.send(_BUSY)
-            self.shutdown_request(request)
-            return
+    def _serve(self) -> None:
         try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._places.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """In that thread."""
-        try:
-            super().process_request_thread(request, client_address)
+            asyncio.run(self._until_stopped())
+        except Exception as error:
+            log.error("metrics are no longer served", exc_info=error)
         finally:
-            self._places.release()
+            self._started.set()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or was too slow, is nothing to speak of."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
+    async def _until_stopped(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(_unexpected)
+        server = await asyncio.start_server(
+            self._connected, sock=self._socket, limit=_LONGEST, backlog=_AT_ONCE
+        )
+        self._socket.listen(_QUEUE)  # the loop takes the backlog for how many it accepts in a turn
+        self._started.set()
+        await self._stopping.wait()
+        server.close()
+        for writer in self._waiting:
+            writer.transport.abort()
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=_PARTING_SECONDS)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection from its beginning to its end; nothing that happens leaves it."""
+        until = self._loop.time() + _SECONDS
+        try:
+            async with asyncio.timeout_at(until):
+                self._wait(writer)
+                request = await _asked(reader)
+                self._waiting.pop(writer, None)
+                if request is not None:
+                    await self._converse(request, writer)
+            if self._stopping.is_set():
+                return
+            async with asyncio.timeout(_PARTING_SECONDS):
+                self._wait(writer)
+                if writer.can_write_eof():
+                    writer.write_eof()
+                # closed with something unread, the connection would be reset and the answer lost
+                while await reader.read(_LARGEST):
+                    pass
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass  # gone, too slow, or the server stops: nothing to speak of
+        except Exception as error:
             log.error("a request for metrics could not be answered", exc_info=error)
+        finally:
+            self._waiting.pop(writer, None)
+            writer.transport.abort()  # all that was to be sent is with the system by now
+
+    def _wait(self, writer: asyncio.StreamWriter) -> None:
+        """Give a connection a place among those from which nothing is known; the oldest has to go."""
+        self._waiting[writer] = None
+        if len(self._waiting) <= MOST_WAITING:
+            return
+        oldest = next(iter(self._waiting))
+        del self._waiting[oldest]
+        oldest.transport.abort()
+        self._dropped += 1
+        now = time.monotonic()
+        if now - self._warned >= _WARN_EVERY:
+            log.warning(
+                "metrics: more than %d connections ask nothing; the oldest are dropped, %d so far",
+                MOST_WAITING,
+                self._dropped,
+            )
+            self._warned = now
+
+    async def _converse(self, request: Request | Refused, writer: asyncio.StreamWriter) -> None:
+        """Answer, and wait until the system has all of it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        try:
+            if isinstance(request, Refused):
+                answer, with_body = _refusal(request), True
+            else:
+                answer, with_body = await self._answer(request), request.method != "HEAD"
+            writer.transport.set_write_buffer_limits(0)
+            writer.write(answer.encoded(with_body))
+            await writer.drain()
+        finally:
+            self._answering.discard(task)
+
+    async def _answer(self, request: Request) -> _Answer:
+        try:
+            if request.path not in self._probes:
+                check_host(request, self._allowed)
+            if request.method not in ("GET", "HEAD"):
+                raise Refused(
+                    HTTPStatus.METHOD_NOT_ALLOWED, "use GET or HEAD", {"Allow": "GET, HEAD"}
+                )
+            if request.path in self._probes:
+                return self._probes[request.path]()
+            if request.path not in self._pages:
+                raise Refused(HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz")
+            if len(self._answering) > MOST_ANSWERS:  # this one is among them
+                told = f"{MOST_ANSWERS} answers are under way; try again"
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, told, {"Retry-After": "1"})
+            return await self._pages[request.path](request)
+        except Refused as refused:
+            return _refusal(refused)
+        except Exception as error:
+            log.error("a request for metrics could not be answered", exc_info=error)
+            return _Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed; the log says why\n")
+
+    async def _everything(self, request: Request) -> _Answer:
+        """`/metrics`, worked out beside the loop: with many classes it takes a while."""
+        accept = request.field("accept")
+        body, kind = await self._loop.run_in_executor(
+            self._workers, _encoded, self._metrics.registry, accept
+        )
+        return _Answer(HTTPStatus.OK, body, kind)
 
 
-class _InTime(io.RawIOBase):
-    """What a client says until a moment; TimeoutError after that, however little it says at a time."""
+async def _asked(reader: asyncio.StreamReader) -> Request | Refused | None:
+    """The request of a connection, or why it is none; None if the client left before it was whole."""
+    fields: list[bytes] = []
+    try:
+        async with asyncio.timeout(_LINE_SECONDS):
+            line = await reader.readline()
+        if not line.endswith(b"\n"):
+            return None
+        size = len(line)
+        parse(line, ())  # what is no request has no fields to wait for
+        while (more := await reader.readline()).strip(b"\r\n"):
+            size += len(more)
+            if size > _LARGEST:
+                raise ValueError
+            fields.append(more)
+        return parse(line, fields) if more else None
+    except ValueError:
+        return Refused(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"lines up to {_LONGEST:,} bytes and {_LARGEST:,} bytes in all are read",
+        )
+    except Refused as refused:
+        return refused
 
-    def __init__(self, connection: socket.socket, until: float) -> None:
-        self._connection, self._until = connection, until
 
-    def readable(self) -> bool:
-        """For the buffer around it."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Some bytes."""
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the request took too long")
-        self._connection.settimeout(left)
-        return self._connection.recv_into(buffer)
+def _refusal(refused: Refused) -> _Answer:
+    return _Answer(refused.status, f"{refused.why}\n".encode(), headers=refused.headers)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    metrics: Observed
-    wbufsize = -1  # an answer leaves in one piece: whoever dies in between has not said half of it
-    server_version = "streamforest"
-    sys_version = ""
-
-    def setup(self) -> None:
-        """One deadline for everything."""
-        self._until = time.monotonic() + _SECONDS
-        super().setup()
-        self.rfile.close()
-        self.rfile = io.BufferedReader(_InTime(self.connection, self._until))
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            self._answer(200, *_encoded(self.metrics.registry, self.headers.get("Accept", "")))
-        elif path == "/livez":
-            self._tell("alive", self.metrics.why_not_alive())
-        elif path == "/readyz":
-            self._tell("ready", self.metrics.why_not_ready(), self.metrics.stands())
-        else:
-            self._answer(404, b"there are /metrics, /livez and /readyz\n")
-
-    def _tell(self, what: str, why_not: str | None, more: str = "") -> None:
-        if why_not is None:
-            self._answer(200, f"{what}: {more}\n".encode() if more else f"{what}\n".encode())
-        else:
-            told = f"{why_not} ({more})" if more else why_not
-            self._answer(503, f"not {what}: {told}\n".encode())
-
-    def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-        self.connection.settimeout(max(1.0, self._until - time.monotonic()))
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged."""
+def _told(what: str, why_not: str | None, more: str = "") -> _Answer:
+    if why_not is None:
+        return _Answer(HTTPStatus.OK, (f"{what}: {more}\n" if more else f"{what}\n").encode())
+    told = f"{why_not} ({more})" if more else why_not
+    return _Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not {what}: {told}\n".encode())
 
 
 def _encoded(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
@@ -176,3 +302,26 @@ def _encoded(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     except (ValueError, TypeError, KeyError, IndexError):
         encoder, kind = exposition.choose_encoder("")
         return encoder(registry), kind
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket at the first address of a host; at one of IPv4 where it has both."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    listening = socket.socket(family, kind, protocol)
+    try:
+        if sys.platform != "win32":  # there it would let two servers share a port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_QUEUE)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What the loop itself complains of; a client that went away is nothing to speak of."""
+    error = context.get("exception")
+    if error is None or not isinstance(error, ConnectionError):
+        log.warning("metrics server: %s (%s)", context.get("message"), error)

@@ -109,6 +109,7 @@ def load_pipeline(
         pack=predictions["pack"],
         metrics_host=metrics["host"],
         metrics_port=port,
+        metrics_allowed=tuple(metrics["allowed_hosts"]),
     )
     return Pipeline(config, source, models, function)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError
+from streamforest.runtime.beside import load_beside, plain
 from streamforest.stream.decoders import Function
 from streamforest.text import printable, shown
 
@@ -19,17 +19,14 @@ _LONGEST_VERSION = 64
 def find_function(key: str, spec: Any, beside: Path) -> Callable[..., Any]:
     """The function that `module:function` names; ConfigError says what is wrong with it.
 
-    The module is looked for as Python does, and in the pipeline file's folder.
+    The module is the one that stands beside the pipeline file; where there is none, as Python finds it.
     """
     if not isinstance(spec, str) or not all(spec.partition(":")):
         raise ConfigError(f"{key} = {shown(spec)}: expected module:function")
     module, _, name = spec.partition(":")
-    here = str(beside.resolve())
-    if here not in sys.path:
-        sys.path.append(here)
     try:
-        found = getattr(import_module(module), name)
-    except Exception as error:  # whatever a stranger's module raises
+        found = getattr(load_beside(module, beside) or import_module(module), name)
+    except (Exception, SystemExit) as error:  # whatever a stranger's module raises
         raise ConfigError(f"{key} = {spec!r}: {failure(error)}") from error
     if not callable(found):
         raise ConfigError(f"{key} = {spec!r}: is a {type(found).__name__}, not a function")
@@ -49,4 +46,4 @@ def find_decoder(spec: Any, beside: Path) -> Function:
 
 def failure(error: BaseException) -> str:
     """What went wrong in code that is not ours, in one line."""
-    return printable(f"{type(error).__name__}: {error}", _MOST)
+    return printable(plain(f"{type(error).__name__}: {error}"), _MOST)

@@ -181,7 +181,7 @@ def from_factory(spec: str, beside: Path) -> Model:
     factory = find_function("factory", spec, beside)
     try:
         made = factory()
-    except Exception as error:  # whatever a stranger's function raises
+    except (Exception, SystemExit) as error:  # whatever a stranger's function raises
         raise ConfigError(f"factory = {spec!r}: {failure(error)}") from error
     try:
         model = wrap_model(made)

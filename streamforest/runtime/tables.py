@@ -103,6 +103,7 @@ class Config:
     pack: bool
     metrics_host: str
     metrics_port: int
+    metrics_allowed: tuple[str, ...]
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -125,6 +126,17 @@ def text(expected: str, default: Any = None) -> Option:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+def _are_hosts(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= 100
+        and all(isinstance(v, str) and len(v) < 255 and _HOST.fullmatch(v) for v in value)
+    )
 
 
 PIPELINE = {
@@ -227,6 +239,9 @@ RUN = {
 METRICS = {
     "host": text("an address to listen on", "127.0.0.1"),
     "port": whole(0, 65_535, default=None),
+    "allowed_hosts": Option(
+        _are_hosts, "a list of at most 100 host names without ports, such as ['consumer']", []
+    ),
 }
 KEYS: dict[str, dict[str, Option]] = {
     "pipeline": PIPELINE,

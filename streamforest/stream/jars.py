@@ -1,8 +1,9 @@
 """Where a Kafka broker's files come from: a Java runtime and a folder of jars.
 
 Apache Kafka is an ordinary Java program. Its jars are fetched once, by Maven, at one pinned version,
-into a cache folder, and are checked as a whole against a digest known here; `KAFKA_HOME` names an
-installation of one's own instead. Java is the machine's, or comes with the `broker` extra.
+into a cache folder, and are checked as a whole against a digest known here, then and whenever a broker is
+started from them; `KAFKA_HOME` names an installation of one's own instead, which nobody here can check.
+Java is the machine's, or comes with the `broker` extra.
 """
 
 from __future__ import annotations
@@ -84,13 +85,18 @@ def java() -> str:
 
 
 def jars() -> Path:
-    """The folder of Kafka's jars, fetched if need be."""
+    """The folder of Kafka's jars, fetched if need be; BrokerError if they are not the expected ones."""
     home = _home_jars()
     if home is not None:
         return home
     cached = _cached()
     if not cached.is_dir():
         _fetch(cached)
+    elif (found := digest(cached)) != _DIGEST:
+        raise BrokerError(
+            f"{cached}: not the jars of Apache Kafka {KAFKA} that were fetched (digest {found}); none of "
+            "them was run. See who changed them, then remove the folder: they are fetched anew"
+        )
     return cached
 
 
@@ -134,10 +140,14 @@ def _fetch(into: Path) -> None:
 
 
 def digest(libs: Path) -> str:
-    """SHA-256 over the names and contents of all jars."""
+    """SHA-256 over the names and contents of all that is in a folder: Java runs an `A.JAR` there too."""
     whole = hashlib.sha256()
-    for jar in sorted(libs.glob("*.jar")):
-        whole.update(f"{jar.name} {hashlib.sha256(jar.read_bytes()).hexdigest()}\n".encode())
+    for jar in sorted(libs.iterdir()):
+        content = "no file"
+        if jar.is_file():
+            with jar.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{jar.name} {content}\n".encode(errors="surrogateescape"))
     return whole.hexdigest()
 
 

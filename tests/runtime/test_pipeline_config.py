@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -52,6 +53,26 @@ def test_a_forest_for_each_partition_needs_transactions(tmp_path: Path) -> None:
     assert load(tmp_path, text).config.kafka.scope == "partition"
     (told,) = problems(tmp_path, text + 'delivery = "at-least-once"\n')
     assert told == "kafka.scope = 'partition': works with delivery = 'exactly-once' only"
+
+
+def test_names_by_which_metrics_may_be_asked_for(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD).config.metrics_allowed == ()
+    names = ["consumer", "a_b.example.org.", "x" * 63]
+    flag = f"metrics.allowed_hosts={json.dumps(names)}"
+    assert load(tmp_path, GOOD, flag).config.metrics_allowed == tuple(names)
+    for wrong in (
+        "consumer",
+        "[1]",
+        '["a:9108"]',
+        '["*"]',
+        '[""]',
+        '["a..b"]',
+        '["http://a"]',
+        "7",
+    ):
+        (told,) = problems(tmp_path, GOOD, f"metrics.allowed_hosts={wrong}")
+        assert told.startswith("metrics.allowed_hosts = ")
+        assert told.endswith("host names without ports, such as ['consumer']")
 
 
 def test_the_shipped_pipelines_are_valid() -> None:

@@ -8,8 +8,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
+from streamforest.observe.requests import is_known
 from streamforest.runtime import tables
+from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.models import KINDS
 
 TOP = Path(__file__).parents[2]
@@ -31,6 +34,33 @@ def test_the_image_compiles_the_kernels_of_every_kind() -> None:
     text = (TOP / "docker" / "Dockerfile").read_text(encoding="utf-8")
     (kinds,) = re.findall(r"for kind in ([a-z ]+);", text)
     assert kinds.split() == list(KINDS)
+
+
+def test_every_service_is_confined() -> None:
+    services = YAML(typ="safe").load(TOP / "docker" / "compose.yaml")["services"]
+    assert {*services} == {"kafka", "replay", "consumer", "prometheus"}
+    for name, service in services.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["mem_limit"], name
+        assert service["pids_limit"], name
+        assert service.get("read_only", False) is (name != "kafka"), name
+    said = [(TOP / name).read_text(encoding="utf-8") for name in ("README.md", "docker/Dockerfile")]
+    for text in said:
+        for flag in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only"):
+            assert flag in text
+        assert f"--memory {services['consumer']['mem_limit']}" in text
+        assert f"--pids-limit {services['consumer']['pids_limit']}" in text
+
+
+def test_prometheus_may_ask_for_the_consumer_by_its_name() -> None:
+    docker = TOP / "docker"
+    consumer = YAML(typ="safe").load(docker / "compose.yaml")["services"]["consumer"]
+    config = load_pipeline(docker / "pipeline.toml", consumer["environment"]).config
+    scraped = YAML(typ="safe").load(docker / "prometheus.yml")["scrape_configs"]
+    for target in scraped[0]["static_configs"][0]["targets"]:
+        assert is_known(target, config.metrics_allowed)
+        assert not is_known(target, ())
 
 
 def test_the_reference_tells_every_key_and_its_default() -> None:

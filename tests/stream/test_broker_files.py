@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,37 @@ def test_the_digest_sees_every_byte_and_name(tmp_path: Path) -> None:
     second = jars.digest(tmp_path)
     (tmp_path / "a.jar").rename(tmp_path / "b.jar")
     assert len({first, second, jars.digest(tmp_path)}) == 3
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        lambda libs: (libs / "a.jar").write_bytes(b"other"),
+        lambda libs: (libs / "c.jar").write_bytes(b"more"),
+        lambda libs: (libs / "C.JAR").write_bytes(b"Java takes this one too"),
+        lambda libs: (libs / "a.jar").unlink(),
+        lambda libs: (libs / "a.jar").rename(libs / "0.jar"),
+        lambda libs: (libs / "folder.jar").mkdir(),
+    ],
+    ids=["changed", "added", "added in capitals", "removed", "renamed", "folder"],
+)
+def test_jars_are_checked_whenever_they_are_used(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, tamper: Callable[[Path], object]
+) -> None:
+    libs = bare / "cache" / f"kafka-{jars.KAFKA}" / "libs"
+    libs.mkdir(parents=True)
+    for name in ("a", "b"):
+        (libs / f"{name}.jar").write_bytes(name.encode())
+    monkeypatch.setattr(jars, "_DIGEST", jars.digest(libs))
+    monkeypatch.setattr(jars, "java", lambda: str(bare / "none"))
+    assert jars.jars() == libs
+    tamper(libs)
+    with pytest.raises(BrokerError, match="remove the folder: they are fetched anew"):
+        jars.jars()
+    done = start(bare / "b", "--port", "0")
+    assert done.exit_code == 1
+    assert f"{libs}: not the jars of Apache Kafka {jars.KAFKA} that were fetched" in done.stderr
+    assert not (bare / "b").exists(), "nothing was run or written"
 
 
 def test_status_of_no_broker_is_exit_code_1(tmp_path: Path) -> None:
