@@ -66,6 +66,12 @@ class RecoveryError(StreamForestError):
     """A run that cannot be taken up from what is left of it; the message says what would help."""
 
 
+class VersionChangeError(RecoveryError):
+    """Journalled events that were learned by another rule than this version has; see
+    `--accept-version-change`.
+    """
+
+
 class StreamForestWarning(UserWarning):
     """Root of the package's warnings."""
 

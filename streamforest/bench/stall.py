@@ -62,7 +62,7 @@ def measure_stall(megabytes: int = 100) -> Stall:
                 longest = max(longest, _timed(lambda: model.advance(event, [0])))
             snapshots.wait()
             if (failure := snapshots.take_failure()) is not None:
-                raise SnapshotError(failure)
+                raise SnapshotError(failure.message)
     copied, warmed, stalled = (float(np.median(times)) for times in (copies, warm, stalls))
     return Stall(size / 1e6, copied, warmed, stalled, longest)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from streamforest.cli.display import number, percent
-from streamforest.cli.snapshots import PARTITION
+from streamforest.cli.snapshots import ACCEPT, PARTITION
 from streamforest.errors import ConfigError
 from streamforest.runtime import history
 from streamforest.runtime.config import MAIN, load_pipeline
@@ -37,7 +37,8 @@ def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> 
     names = [model.name for model in loaded.config.models]
     if shadow not in names:
         raise ConfigError(f"{shadow}: no such model in {pipeline}; {nearest(shadow, names)}")
-    wishes = Wishes(history.folder_of(loaded, partition).path.parent)
+    folder = history.folder_of(loaded, partition)
+    wishes = Wishes(folder.path.parent, folder.mode)
     wishes.promote(shadow)
     deadline = time.monotonic() + wait
     while wishes.waiting and time.monotonic() < deadline:
@@ -61,7 +62,14 @@ def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> 
     help="A changed parameter of [model], e.g. n_trees=50. May be repeated.",
 )
 @PARTITION
-def whatif(pipeline: Path, snapshot: str, changes: tuple[str, ...], partition: int | None) -> None:
+@ACCEPT
+def whatif(
+    pipeline: Path,
+    snapshot: str,
+    changes: tuple[str, ...],
+    partition: int | None,
+    accept_version_change: bool,
+) -> None:
     """Replay the journal of PIPELINE from SNAPSHOT on with other parameters, and compare.
 
     Nothing is published or changed; the pipeline may run meanwhile. The changed model begins anew at
@@ -81,6 +89,7 @@ def whatif(pipeline: Path, snapshot: str, changes: tuple[str, ...], partition: i
             changed,
             snapshot,
             partition,
+            accept_version_change,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
     click.echo(f"{'since ' + history.full_name(snapshot):<36} labelled  accuracy   kappa")

@@ -60,6 +60,11 @@ from streamforest.stream.replay import ReplayOptions, replay
 )
 @click.option("--drain", is_flag=True, help="On Kafka: end when everything there is was read.")
 @click.option("--create-topics", is_flag=True, help="On Kafka: make the topics that are missing.")
+@click.option(
+    "--accept-version-change",
+    is_flag=True,
+    help="Learn journalled events again by this version's rule, although another version learned them.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress, only the closing report.")
 def run(
     pipeline: Path,
@@ -69,6 +74,7 @@ def run(
     broker: str | None,
     drain: bool,
     create_topics: bool,
+    accept_version_change: bool,
     quiet: bool,
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
@@ -94,7 +100,8 @@ def run(
             drain = create_topics = True
             _feed(loaded)
         if config.kafka is not None and config.kafka.scope == "partition":
-            _consume_each(stack, loaded, drain, create_topics, max_events, signals)
+            accept = accept_version_change
+            _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
             return
         metrics = PipelineMetrics(config.name, REASONS)
         _serve(stack, metrics, config)
@@ -104,6 +111,7 @@ def run(
                 fresh=fresh or own,  # a broker of this run's own knows nothing of any other run
                 drain=drain,
                 create_topics=create_topics,
+                accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
                 telemetry=metrics,
             ) as current:
@@ -126,6 +134,7 @@ def _consume_each(
     loaded: Pipeline,
     drain: bool,
     create_topics: bool,
+    accept: bool,
     max_events: int | None,
     signals: StopSignals,
 ) -> None:
@@ -137,7 +146,13 @@ def _consume_each(
     config = loaded.config
     metrics = FleetMetrics(config.name, REASONS)
     _serve(stack, metrics, config)
-    with opened_fleet(loaded, drain=drain, create_topics=create_topics, telemetry=metrics) as fleet:
+    with opened_fleet(
+        loaded,
+        drain=drain,
+        create_topics=create_topics,
+        accept_version_change=accept,
+        telemetry=metrics,
+    ) as fleet:
         gc.freeze()
         ending = fleet.consume(stop=lambda: signals.requested is not None)
     for number, unit in sorted(fleet.finished.items()):

@@ -27,6 +27,11 @@ PARTITION = click.option(
     metavar="N",
     help="Whose, where each partition has a forest of its own (kafka.scope).",
 )
+ACCEPT = click.option(
+    "--accept-version-change",
+    is_flag=True,
+    help="Also where another version's rule learned what is to be learned again.",
+)
 
 
 @click.group()
@@ -144,15 +149,22 @@ def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int |
 )
 @_SET
 @PARTITION
+@ACCEPT
 def adopt(
-    pipeline: Path, name: str, origin: Origin, settings: tuple[str, ...], partition: int | None
+    pipeline: Path,
+    name: str,
+    origin: Origin,
+    settings: tuple[str, ...],
+    partition: int | None,
+    accept_version_change: bool,
 ) -> None:
     """Let PIPELINE, which must not be running, go on from the snapshot NAME.
 
     Nothing is published for what is learned again. It is recorded in the journal. For a group whose
     offsets have expired, `--from own` goes on exactly where it ended.
     """
-    done = adopting.adopt(_loaded(pipeline, settings), name, origin, partition)
+    loaded = _loaded(pipeline, settings)
+    done = adopting.adopt(loaded, name, origin, partition, accept_version_change)
     told = f"adopted {done.name} as {done.snapshot}, commit {done.commit:,}"
     if origin == "own":
         told += f"; {done.relearned:,} events learned again"

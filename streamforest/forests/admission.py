@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.features import FeatureTable
-from streamforest.forests.labels import LabelTable
+from streamforest.forests.labels import LabelTable, plain_label
 from streamforest.kernels.tree import LEARN, PREDICT
+from streamforest.plain_data import count, rows, scalar
 
 Features = Mapping[Any, Any] | Sequence[float]
 
@@ -217,10 +218,18 @@ class Admission:
         """What `state()` described; SnapshotError if it describes nothing."""
         gate = cls(limits)
         try:
-            gate.labels.restore(state["labels"])
-            gate.features.restore(state["names"], state["kinds"], state["categories"])
-            gate.waiting = {label: int(count) for label, count in state["waiting"]}
-        except (KeyError, TypeError, ValueError) as error:
+            gate.labels.restore(rows(state["labels"], "labels"))
+            for values in rows(state["categories"], "categories"):
+                for value in rows(values, "categories"):
+                    scalar(value, "a category")
+            names, kinds = rows(state["names"], "names"), rows(state["kinds"], "kinds")
+            gate.features.restore(names, kinds, state["categories"])
+            for label, seen in rows(state["waiting"], "waiting", 2):
+                label = plain_label(label)
+                if label in gate.waiting or gate.labels.find(label) >= 0:
+                    raise ValueError(f"label {label!r:.60} waits twice, or is admitted")
+                gate.waiting[label] = count(seen, "waiting")
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SnapshotError(
                 f"what the pipeline had admitted cannot be read, or is over its limits: {error}"
             ) from error

@@ -51,11 +51,15 @@ class Engine(abc.ABC):
 
     _cuts_epochs: ClassVar[bool] = False  # whether `_end_epoch` does anything
     _revision: ClassVar[int] = 1  # of what `_dump` gives; earlier ones are read for ever
+    learning_revision: ClassVar[int] = 1
+    """Of what the forest learns from an event: raise it whenever the same events give other bits. Journalled
+    events are learned again under the same one only, see `runtime/revisions.py`."""
 
     n_trees: int
     n_jobs: int
     _n_learned: int
     _labels: LabelTable
+    _saved_by: int | None = None  # learning revision in the snapshot that it was read from
 
     def _scratch(self) -> None:
         """What is neither parameter nor state: buffers of one row, the last routing, threads."""

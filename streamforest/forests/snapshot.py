@@ -17,14 +17,12 @@ import json
 import os
 import platform
 import re
-import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -40,9 +38,9 @@ from streamforest.forests.consistent import ConsistentForestClassifier
 from streamforest.forests.ncm import NCMForestClassifier
 from streamforest.forests.online import OnlineForestClassifier
 from streamforest.forests.stream import StreamForestClassifier
-
-if sys.platform != "win32":
-    import fcntl
+from streamforest.private_files import create, part_of, reading, replace
+from streamforest.private_files import host as host
+from streamforest.private_files import try_lock as try_lock
 
 FORMAT = 1
 _BESIDE = 2  # format of a file whose metadata is an array
@@ -98,15 +96,19 @@ def write(
 
 
 def write_bytes(
-    path: Path, data: bytes, passing: Callable[[str], None] = lambda step: None
+    path: Path,
+    data: bytes,
+    passing: Callable[[str], None] = lambda step: None,
+    mode: int | None = None,
 ) -> None:
     """Put the bytes of a snapshot in place atomically, its sidecar beside them.
 
-    `passing` is told before and after each step that a crash could fall between.
+    `passing` is told before and after each step that a crash could fall between. Without a `mode` the
+    file gets what the process gives its files. No link is followed, whatever its name.
     """
-    part = path.with_name(f"{path.name}.{host()}_{secrets.token_hex(8)}.part")
+    part = part_of(path)
     try:
-        with open(part, "wb") as file:
+        with create(part, mode) as file:
             try_lock(file)  # says that the writer lives: given up with it, whatever ends it
             passing("before-snapshot-write")
             file.write(data)
@@ -123,7 +125,8 @@ def write_bytes(
         part.unlink(missing_ok=True)
         raise SnapshotError(f"cannot write the snapshot {path}: {error.strerror}") from error
     with contextlib.suppress(OSError):  # the sidecar may be lost
-        Path(f"{path}.json").write_text(json.dumps(_provenance(), indent=1) + "\n", "utf-8")
+        told = json.dumps(provenance(), indent=1) + "\n"
+        replace(Path(f"{path}.json"), told.encode(), mode)
 
 
 def sweep(folder: Path, pattern: str) -> None:
@@ -135,28 +138,12 @@ def sweep(folder: Path, pattern: str) -> None:
     for part in folder.glob(f"{pattern}.*_*.part"):
         with contextlib.suppress(OSError):  # somebody else was first, or may not be disturbed
             if part.name.split(".")[-2].rpartition("_")[0] == host():
-                with open(part, "rb") as file:
+                with reading(part) as file:
                     dead = try_lock(file)
             else:
                 dead = time.time() - part.stat().st_mtime > _ABANDONED
             if dead:
                 part.unlink()
-
-
-def try_lock(file: BinaryIO) -> bool:
-    """Lock a file until it is closed; False while another holds it, or where there are no locks."""
-    if sys.platform == "win32":
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def host() -> str:
-    """The name of this host, as it stands in the name of a file."""
-    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -272,8 +259,9 @@ def _parse(data: bytes) -> tuple[dict[str, NDArray[Any]], Any]:
     try:
         tensors = {}
         for name, tensor in safetensors.deserialize(data):  # type: ignore[no-untyped-call]
+            # a bytearray of its own, so that no second copy is needed
             array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
-            tensors[name] = array.reshape(tensor["shape"]).copy()
+            tensors[name] = array.reshape(tensor["shape"])
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
         content = json.loads(header["__metadata__"][_KEY], parse_constant=_no_constant)
@@ -321,7 +309,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _provenance() -> dict[str, Any]:
+def provenance() -> dict[str, Any]:
     """When, where and with what: the bits of a replay are promised for these versions only."""
     versions = {"streamforest": __version__, "python": platform.python_version()}
     for package in ("numpy", "numba", "llvmlite", "river", "safetensors"):

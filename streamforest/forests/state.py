@@ -74,6 +74,8 @@ def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     }
     if forest._revision > 1:
         meta["revision"] = forest._revision
+    if forest.learning_revision > 1:
+        meta["learning_revision"] = forest.learning_revision
     return meta, forest._dump()
 
 
@@ -115,6 +117,8 @@ def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
             f"{kind.__name__} of revision {revision!r}: this version of streamforest reads up to "
             f"{kind._revision}; use the one that wrote it"
         )
+    saved_by = meta.get("learning_revision", 1)  # any will do: what was learned is what it is
+    demand(type(saved_by) is int and 1 <= saved_by < LARGEST, "learning_revision")
     params = meta["params"]
     demand(isinstance(params, dict) and not set(params) & set(RUNTIME_SETTINGS), "params")
     # before anything is made of it: a forest of as many trees as the file has seeds
@@ -123,6 +127,7 @@ def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
     learned = meta["learned"]
     demand(type(learned) is int and 0 <= learned < LARGEST, "learned")
     forest._n_learned = learned
+    forest._saved_by = saved_by
     forest._labels.restore(meta["labels"])
     features = meta["features"]
     forest._features.restore(features["names"], features["kinds"], features["categories"])

@@ -11,6 +11,8 @@ import math
 from itertools import accumulate
 from typing import Any
 
+from streamforest.plain_data import count, rows
+
 _PER_DECADE = 32
 _LOWEST = 1e-6
 _DECADES = 9
@@ -55,9 +57,8 @@ class LatencyHistogram:
     def from_state(cls, state: Any) -> LatencyHistogram:
         """The histogram that `state()` described; ValueError if it describes none."""
         histogram = cls()
-        for place, count in state:
-            if not (0 <= int(place) < _BUCKETS and int(count) > 0):
-                raise ValueError(f"no bucket {place} with {count} durations")
-            histogram.counts[int(place)] = int(count)
+        for place, durations in rows(state, "buckets", 2):
+            place = count(place, "a bucket", _BUCKETS - 1)
+            histogram.counts[place] = count(durations, "durations")
         histogram.total = sum(histogram.counts)
         return histogram

@@ -146,8 +146,12 @@ class PipelineMetrics:
         self._committed_at = gauge("last_commit_timestamp_seconds", "Time of the last commit.")
         self._snapshots = counter("snapshots", "Snapshots that became durable.")
         self._snapshot_failures = counter(
-            "snapshot_failures", "Snapshots that could not be written."
+            "snapshot_failures",
+            "Snapshots that could not be written (write), or that their own check refused (check).",
+            ["reason"],
         )
+        for reason in ("write", "check"):
+            self._snapshot_failures.labels(reason)
         self._stall = histogram("snapshot_stall_seconds", "What the stream waits for one.", _SLOW)
         self._snapshot_seconds = histogram("snapshot_write_seconds", "Writing one.", _SLOW)
         self._snapshot_bytes = gauge("snapshot_bytes", "Size of the last one.")
@@ -273,9 +277,9 @@ class PipelineMetrics:
         self._snapshot_at.set_to_current_time()
         self._sizes(run.state.models)
 
-    def snapshot_failed(self) -> None:
-        """A snapshot could not be written."""
-        self._snapshot_failures.inc()
+    def snapshot_failed(self, reason: str) -> None:
+        """A snapshot could not be written, or its own check has refused it."""
+        self._snapshot_failures.labels(reason).inc()
 
     def _sizes(self, models: Mapping[str, Any]) -> None:
         """Once a snapshot: summing up a forest costs a walk over its nodes."""

@@ -15,12 +15,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamforest.plain_data import count, rows, scalar
+
 AGE_LIMITS = (10, 50, 200)
 """A class is judged apart over its first 10 events, up to its 50th, up to its 200th, and after."""
 
 MAX_CLASSES = 100_000
 WINDOW = 500
 CURVE_POINTS = 64
+_MAX_WINDOW = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -140,10 +143,16 @@ class Totals:
     def from_state(cls, state: Any, max_classes: int = MAX_CLASSES) -> Totals:
         """The sums that `state()` described; ValueError, TypeError or KeyError if it is none."""
         totals = cls(max_classes)
-        totals.events, totals.labelled = int(state["events"]), int(state["labelled"])
-        totals.correct, totals.untracked = int(state["correct"]), int(state["untracked"])
-        totals._table = {label: [int(seen), int(guess)] for label, seen, guess in state["classes"]}
-        totals._ages = [[int(events), int(correct)] for events, correct in state["ages"]]
+        for name in ("events", "labelled", "correct", "untracked"):
+            setattr(totals, name, count(state[name], name))
+        if totals.correct > totals.labelled:
+            raise ValueError(f"{totals.correct} of {totals.labelled} labelled events are correct")
+        for label, seen, guess in rows(state["classes"], "classes", 3):
+            label = scalar(label, "a class")
+            if label in totals._table or len(totals._table) >= max_classes:
+                raise ValueError(f"class {label!r:.60} twice, or over {max_classes} of them")
+            totals._table[label] = [count(seen, "events"), count(guess, "predictions")]
+        totals._ages = [[count(n, "age") for n in pair] for pair in rows(state["ages"], "ages", 2)]
         if len(totals._ages) != len(AGE_LIMITS) + 1:
             raise ValueError(f"{len(totals._ages)} class ages, expected {len(AGE_LIMITS) + 1}")
         return totals
@@ -209,10 +218,12 @@ class Recent:
     @classmethod
     def from_state(cls, state: Any) -> Recent:
         """The window that `state()` described; ValueError, TypeError or KeyError if it is none."""
-        recent = cls(int(state["window"]))
+        recent = cls(count(state["window"], "window", _MAX_WINDOW))
         recent._hits.extend(hit == "1" for hit in state["hits"])
-        recent._width = int(state["width"])
-        recent._curve = [[int(events), int(correct)] for events, correct in state["curve"]]
-        if len(recent._curve) > CURVE_POINTS or any(events < 1 for events, _ in recent._curve):
+        recent._width = count(state["width"], "width")
+        curve = rows(state["curve"], "curve", 2)
+        recent._curve = [[count(n, "curve") for n in point] for point in curve]
+        known = all(events >= 1 and correct <= events for events, correct in recent._curve)
+        if not known or len(recent._curve) > CURVE_POINTS or recent._width < 1:
             raise ValueError("a curve that no run can have")
         return recent

@@ -44,8 +44,16 @@ class Adopted:
     """Records that will never be read."""
 
 
-def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None = None) -> Adopted:
-    """Let a pipeline that is not running go on from a snapshot; ConfigError if there is no such one."""
+def adopt(
+    pipeline: Pipeline,
+    name: str,
+    origin: Origin,
+    partition: int | None = None,
+    accept_version_change: bool = False,
+) -> Adopted:
+    """Let a pipeline that is not running go on from a snapshot; ConfigError if there is no such one,
+    VersionChangeError if what it is to learn again was learned by another rule, unless that is accepted.
+    """
     if pipeline.config.kafka is None:
         raise ConfigError("adopt: for a pipeline on Kafka; a file run starts over with run --fresh")
     snapshots = folder_of(pipeline, partition)
@@ -78,6 +86,7 @@ def adopt(pipeline: Pipeline, name: str, origin: Origin, partition: int | None =
                             snapshots,
                             run.states.restored,
                             log.idle,
+                            accept_version_change,
                         )
                     if told.complete:
                         break

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamforest.plain_data import rows, time_of
+
 IN_A_ROW = 50
 
 
@@ -96,11 +98,11 @@ class StreamClock:
     def restore(self, state: Any) -> None:
         """Take up what `state()` gave; TypeError or ValueError if it is none."""
         now, ahead, behind, back = state if len(state) == 4 else (*state, [], None)
-        self.now = None if now is None else int(now)
-        self._ahead = [int(timestamp) for timestamp in ahead]
-        self._behind = [int(timestamp) for timestamp in behind]
+        self.now = None if now is None else time_of(now, "now")
+        self._ahead = [time_of(timestamp, "ahead") for timestamp in rows(ahead, "ahead")]
+        self._behind = [time_of(timestamp, "behind") for timestamp in rows(behind, "behind")]
         if back is not None:
-            self._left, self._back = map(int, back)
+            self._left, self._back = (time_of(timestamp, "back") for timestamp in back)
         for row in (self._ahead, self._behind):
             if len(row) >= IN_A_ROW:
                 raise ValueError(f"{len(row)} records in a row")

@@ -36,6 +36,8 @@ class Settings:
     """What messages are made of; a label that was held goes to the dead letters as such a message."""
     wishes: Wishes = field(default_factory=Wishes)
     """Where an operator says what is to happen at the next commit."""
+    accept_version_change: bool = False
+    """Learn journalled events again although they were learned by another rule."""
     drain: bool = False
     """End when everything there was has been read, instead of waiting for more."""
 
@@ -47,6 +49,7 @@ class Clocks:
         self._settings = settings
         self._last_commit = self._last_snapshot = time.monotonic()
         self._looked = 0.0
+        self._wanted = False
 
     def ask(self, events: int, pending: Pending, limit: int | None) -> tuple[int, float]:
         """Records to ask for, never beyond where a commit or snapshot by number is due; and how
@@ -82,7 +85,7 @@ class Clocks:
     def snapshot_due(self, events: int) -> bool:
         """Whether it is time for a snapshot, if this is a place for one."""
         settings = self._settings
-        if settings.snapshot_events and events % settings.snapshot_events == 0:
+        if self._wanted or (settings.snapshot_events and events % settings.snapshot_events == 0):
             return True
         late = time.monotonic() - self._last_snapshot
         return settings.snapshot_seconds is not None and late >= settings.snapshot_seconds
@@ -99,6 +102,10 @@ class Clocks:
         """A commit was made."""
         self._last_commit = time.monotonic()
 
+    def want_snapshot(self) -> None:
+        """Let one be due at the next place for it."""
+        self._wanted = True
+
     def snapshotted(self) -> None:
         """A snapshot was begun."""
-        self._last_snapshot = time.monotonic()
+        self._last_snapshot, self._wanted = time.monotonic(), False

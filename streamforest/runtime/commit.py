@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from streamforest.runtime.journal import Entry, Standing, read_standing
+from streamforest.runtime.revisions import revisions_of
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
 from streamforest.runtime.state import RunState
 from streamforest.stream.predictions import encode_pack
@@ -108,6 +109,7 @@ class Committer:
             pending.adopted,
             pending.origin,
             pending.moved,
+            revisions_of(state.models),
         )
         standing = Standing(number, -1, state.events, named.name, named.hash, named.since)
 

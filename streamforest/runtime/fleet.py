@@ -137,7 +137,8 @@ class Fleet:
 def unit_folder(pipeline: Pipeline, number: int) -> SnapshotFolder:
     """The snapshots of one partition."""
     run = pipeline.config.run
-    return SnapshotFolder(run.folder / f"partition-{number}" / "snapshots", run.keep_snapshots)
+    folder = run.folder / f"partition-{number}" / "snapshots"
+    return SnapshotFolder(folder, run.keep_snapshots, run.file_mode)
 
 
 @contextmanager
@@ -146,6 +147,7 @@ def opened_fleet(
     *,
     drain: bool = False,
     create_topics: bool = False,
+    accept_version_change: bool = False,
     telemetry: FleetTelemetry | None = None,
 ) -> Iterator[Fleet]:
     """This process as a member of its group, its kernels compiled; it leaves at the end."""
@@ -167,7 +169,8 @@ def opened_fleet(
             log_ = unit_log(kafka_settings(pipeline), decode, member, number, waiting)
             try:
                 folder = unit_folder(pipeline, number)
-                run = new_run(pipeline, log_, folder, drain, unit, {"partition": number})
+                source = {"partition": number}
+                run = new_run(pipeline, log_, folder, drain, unit, source, accept_version_change)
                 run.recover()
                 yield run
             finally:

@@ -5,12 +5,12 @@ Nothing here owns the run: it may be at work in another process meanwhile.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from streamforest.errors import ConfigError
+from streamforest.private_files import read_json
 from streamforest.runtime.config import Pipeline
 from streamforest.runtime.fleet import unit_folder
 from streamforest.runtime.journal import Standing, read_standing
@@ -48,7 +48,7 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
     if partition is not None:
         folder = unit_folder(pipeline, partition)
     else:
-        folder = SnapshotFolder(run.folder / "snapshots", run.keep_snapshots)
+        folder = SnapshotFolder(run.folder / "snapshots", run.keep_snapshots, run.file_mode)
     if not folder.path.is_dir():
         raise ConfigError(
             f"{folder.path}: no such folder; {pipeline.config.name} has not run here "
@@ -121,9 +121,9 @@ def full_name(name: str) -> str:
 def _written(path: Path) -> str | None:
     """When a snapshot was written, as its sidecar says."""
     try:
-        told = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))["written"]
+        told = read_json(Path(f"{path}.json"))["written"]
         return str(datetime.fromisoformat(told).strftime("%Y-%m-%dT%H:%M:%SZ"))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 

@@ -37,6 +37,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     to which positions; such an entry takes an event number of its own."""
     origin: str = ""
     moved: list[tuple[str, int, int]] = []
+    revisions: dict[str, int] = {}
+    """The learning revision of each model; one that is not named has the first."""
     v: int = 1
 
 
@@ -62,7 +64,7 @@ def read_standing(text: str) -> Standing:
     """What a commit said."""
     try:
         standing = msgspec.json.decode(text, type=Standing)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RecoveryError(
             f"the last commit says {text[:100]!r}, which this version cannot read ({error})"
         ) from error
@@ -77,7 +79,7 @@ def read_entry(place: int, value: bytes) -> Entry:
     """A decoded journal record."""
     try:
         return msgspec.json.decode(value, type=Entry)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RecoveryError(f"journal record {place} cannot be read: {error}") from error
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 
 from streamforest.errors import SnapshotError
+from streamforest.plain_data import LARGEST_OFFSET, count, rows, scalar, time_of
 from streamforest.runtime.clock import StreamClock
 
 MATCHED, EARLY, EXPIRED = "matched", "early", "expired"
@@ -256,23 +257,31 @@ class LabelStore:
         """
         store = cls(rules)
         try:
-            order = [list(state["models"]).index(name) for name in models]
-            store.clock.restore(state["clock"])
-            for identity, x, at, since, guesses in state["waiting"]:
-                packed = base64.b64decode(x, validate=True)
-                msgspec.msgpack.decode(packed)
-                said = [guesses[number] for number in order]
-                entry = Waiting(packed, int(at), _time(since), said)
-                store.waiting[identity] = entry
+            order = [rows(state["models"], "models").index(name) for name in models]
+            store.clock.restore(rows(state["clock"], "clock"))
+            for identity, x, at, since, guesses in rows(state["waiting"], "waiting", 5):
+                said = [_said(guesses[number]) for number in order]
+                entry = Waiting(_packed(x), time_of(at, "at"), _time(since), said)
+                store.waiting[_new(identity, store.waiting)] = entry
                 store.bytes += entry.size
-            for identity, y, at, since, (topic, partition, offset) in state["early"]:
-                place = str(topic), int(partition), int(offset)
-                store.early[identity] = Held(y, int(at), _time(since), place)
-            for identity, labelled, since in state["known"]:
-                store.known[identity] = Known(bool(labelled), _time(since))
+            for identity, y, at, since, (topic, number, offset) in rows(state["early"], "early", 5):
+                lane, at_offset = (count(n, "place", LARGEST_OFFSET) for n in (number, offset))
+                place = str(topic), lane, at_offset
+                held = Held(scalar(y, "a label"), time_of(at, "at"), _time(since), place)
+                store.early[_new(identity, store.early)] = held
+            for identity, labelled, since in rows(state["known"], "known", 3):
+                known = Known(bool(labelled), _time(since))
+                store.known[_new(identity, store.known)] = known
             for name in _COUNTS:
-                store.counts[name] = int(state["counts"][name])
-        except (KeyError, IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
+                store.counts[name] = count(state["counts"][name], name)
+        except (
+            KeyError,
+            IndexError,
+            TypeError,
+            ValueError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ) as error:
             raise SnapshotError(f"its label store cannot be read: {error}") from error
         # bounds that were lowered since: what no longer has a place is let go by the next records
         return store
@@ -283,7 +292,29 @@ def _first(kept: dict[Any, Any]) -> Any:
 
 
 def _time(since: Any) -> int | None:
-    return None if since is None else int(since)
+    return None if since is None else time_of(since, "since")
+
+
+def _new(identity: Any, kept: dict[Any, Any]) -> Any:
+    """An id as an event may have one, and no second time: its bytes would be counted twice."""
+    if scalar(identity, "an id") in kept:
+        raise ValueError(f"id {identity!r:.60} is listed twice")
+    return identity
+
+
+def _said(guess: Any) -> Any:
+    return None if guess is None else scalar(guess, "a prediction")
+
+
+def _packed(text: Any) -> bytes:
+    """Features as an event may have them, packed."""
+    packed = base64.b64decode(text, validate=True)
+    found = msgspec.msgpack.decode(packed)
+    values = found.values() if isinstance(found, dict) else rows(found, "features")
+    for value in values:
+        if not (value is None or isinstance(value, str | int | float)):
+            raise ValueError(f"a feature is a {type(value).__name__}")
+    return packed
 
 
 def _place(kept: ValuesView[Any], since: int) -> None:

@@ -346,9 +346,9 @@ class Run:
         written = self.snapshots.written()
         if standing is None or standing.snapshot == f"s-{self.events:012d}":
             return
-        if written is None or written.events != self.events:
-            self.snapshotting.now()
-        self._commit()
+        there = written is not None and written.events == self.events
+        if there or self.snapshotting.last():
+            self._commit()
 
     def recover(self) -> None:
         """Own the log and stand where its last commit stands."""

@@ -31,19 +31,23 @@ def opened(
     fresh: bool = False,
     drain: bool = False,
     create_topics: bool = False,
+    accept_version_change: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     telemetry: Telemetry | None = None,
 ) -> Iterator[Run]:
     """A run in its folder, warmed up, owning its log and recovered; closed at the end.
 
     `fresh` forgets what the folder holds; on Kafka that is right only where the broker is new too.
+    `accept_version_change` learns journalled events again that were learned by another rule.
     """
     config = pipeline.config
     log: Log | None = None
     told = telemetry or Silent()
     with prepared(pipeline, create_topics):
         try:
-            snapshots = SnapshotFolder(config.run.folder / "snapshots", config.run.keep_snapshots)
+            snapshots = SnapshotFolder(
+                config.run.folder / "snapshots", config.run.keep_snapshots, config.run.file_mode
+            )
 
             def waiting() -> bool:
                 told.beat()
@@ -58,7 +62,9 @@ def opened(
                 if fresh:
                     log.clear()
                 _refuse_lost_commit(log, snapshots)
-            run = new_run(pipeline, log, snapshots, drain, told)
+            run = new_run(
+                pipeline, log, snapshots, drain, told, accept_version_change=accept_version_change
+            )
             run.warm_up()  # compile before anything is owned
             run.recover()
             yield run
@@ -71,10 +77,11 @@ def opened(
 def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
     """The folder held, by one process or by those of one group; topics and permissions are there."""
     config = pipeline.config
-    lock = RunLock(config.run.folder, shared=config.kafka is not None)
+    mode = config.run.file_mode
+    lock = RunLock(config.run.folder, shared=config.kafka is not None, mode=mode)
     try:
         if config.kafka is not None:
-            claim(config.run.folder, _identity(pipeline))
+            claim(config.run.folder, _identity(pipeline), mode)
             each = config.kafka.scope == "partition"
             where, partitions = config.kafka.connection, config.kafka.partitions
             ensure_topics(where, config.topics, create_topics, partitions, each)
@@ -91,6 +98,7 @@ def new_run(
     drain: bool,
     telemetry: Telemetry,
     source: Mapping[str, object] | None = None,
+    accept_version_change: bool = False,
 ) -> Run:
     """A run that owns nothing yet. `source` says more of where its events come from."""
     config = pipeline.config
@@ -104,7 +112,9 @@ def new_run(
             _codec_rules(pipeline),
         ),
         snapshots,
-        _settings(pipeline, drain, Wishes(snapshots.path.parent)),
+        _settings(
+            pipeline, drain, Wishes(snapshots.path.parent, snapshots.mode), accept_version_change
+        ),
         {**_described(pipeline), **(source or {})},
         telemetry,
     )
@@ -132,7 +142,7 @@ def _log(pipeline: Pipeline, stopping: Callable[[], bool]) -> Log:
     decode = decoder_of(pipeline)
     if config.kafka is None:
         assert pipeline.source is not None
-        return FileLog(pipeline.source, config.run.folder, decode)
+        return FileLog(pipeline.source, config.run.folder, decode, config.run.file_mode)
     return KafkaLog(kafka_settings(pipeline), decode, stopping)
 
 
@@ -191,7 +201,7 @@ def late_rules(pipeline: Pipeline) -> LateRules | None:
     )
 
 
-def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes) -> Settings:
+def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes, accept: bool) -> Settings:
     config, run = pipeline.config, pipeline.config.run
     return Settings(
         batch=run.batch,
@@ -206,6 +216,7 @@ def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes) -> Settings:
         events_format=cast(Format, config.events_format),
         wishes=wishes,
         labels_topic=config.topics.labels,
+        accept_version_change=accept,
         drain=drain or config.kafka is None,
     )
 

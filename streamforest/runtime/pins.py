@@ -9,6 +9,7 @@ takes, so that what was said to be pinned is there.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamforest.errors import SnapshotError
-from streamforest.forests.snapshot import try_lock
+from streamforest.private_files import FILE_MODE, replace, try_lock, update
 
 SUFFIX = ".safetensors.pin"
 _PATIENCE = 5.0  # seconds; the lock is held for a moment, unless its holder was stopped
@@ -25,8 +26,9 @@ _PATIENCE = 5.0  # seconds; the lock is held for a moment, unless its holder was
 class Pins:
     """The pins in a folder of snapshots."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mode: int = FILE_MODE) -> None:
         self._folder = folder
+        self._mode = mode
 
     def names(self) -> set[str]:
         """Names of the pinned snapshots."""
@@ -35,24 +37,26 @@ class Pins:
     def add(self, name: str) -> None:
         """Pin a snapshot; hold the lock, and see that it is there."""
         told = {"pinned": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        (self._folder / f"{name}{SUFFIX}").write_text(json.dumps(told) + "\n", encoding="utf-8")
+        data = json.dumps(told).encode() + b"\n"
+        replace(self._folder / f"{name}{SUFFIX}", data, self._mode)
 
     def remove(self, name: str) -> bool:
         """Let go of a pin; False if there was none."""
         path = self._folder / f"{name}{SUFFIX}"
-        there = path.exists()
+        there = os.path.lexists(path)
         path.unlink(missing_ok=True)
         return there
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """While entered, nobody else deletes or pins; SnapshotError if another holds it for long."""
-        with (self._folder / "pins.lock").open("ab") as file:
+        path = self._folder / "pins.lock"
+        with update(path, self._mode) as file:
             until = time.monotonic() + _PATIENCE
             while sys.platform != "win32" and not try_lock(file):
                 if time.monotonic() > until:
                     raise SnapshotError(
-                        f"{file.name} is held by another process: see which one hangs, and try again"
+                        f"{path} is held by another process: see which one hangs, and try again"
                     )
                 time.sleep(0.02)
             yield

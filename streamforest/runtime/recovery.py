@@ -17,6 +17,7 @@ from streamforest.forests.admission import Limits
 from streamforest.runtime.journal import Entry, Standing, read_entries
 from streamforest.runtime.late import LateRules
 from streamforest.runtime.models import Model
+from streamforest.runtime.revisions import check_revisions, note_revisions, warn_of_versions
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
 from streamforest.runtime.state import RunState
 from streamforest.stream.records import Committed, Log, Reader, Stretch
@@ -54,9 +55,7 @@ class States:
         models, plain = self._snapshots.load(name, expected)
         path = self._snapshots.file(name)
         try:
-            state = RunState.restored(
-                models, plain, self._models, self._limits, self._source, self._late
-            )
+            state = self.check(name, models, plain)
         except ConfigError as error:
             raise ConfigError(
                 f"{path}: {error}. Put them back, choose another run.folder, or start over with "
@@ -65,6 +64,17 @@ class States:
         except SnapshotError as error:
             raise SnapshotError(f"{path}: {error}") from error
         state.restore_passing(self._snapshots.passing(name))
+        return state
+
+    def check(self, name: str, models: dict[str, Any], plain: dict[str, Any]) -> RunState:
+        """The state that the models and the plain data of a snapshot make up; SnapshotError if they do
+        not. Before a snapshot is named, its writer asks the same.
+        """
+        state = RunState.restored(
+            models, plain, self._models, self._limits, self._source, self._late
+        )
+        if name != f"s-{state.events:012d}":
+            raise SnapshotError(f"it is of event {state.events}, which its name does not say")
         return state
 
 
@@ -76,6 +86,7 @@ def rebuild(
     restore: Restore,
     advance: Advance,
     warm: tuple[RunState, Snapshot] | None = None,
+    accept: bool = False,
 ) -> tuple[RunState, Snapshot]:
     """The state as of a commit, and the snapshot it was rebuilt from.
 
@@ -84,6 +95,8 @@ def rebuild(
     2. Read the journal from there to the commit.
     3. Advance through its slices, in order, publishing nothing.
     4. Compare with what the commit says: number of events and every position.
+
+    VersionChangeError if events were learned by another rule than this version has, unless `accept`.
     """
     begun = time.monotonic()
     state, origin = warm or newest_usable(snapshots, standing, restore)
@@ -94,9 +107,15 @@ def rebuild(
         closing(log_.journal(origin.since, standing.journal)) as journal,
     ):
         entries = read_entries(journal, log_.exactly_once)
+        told = warm is not None
         for entry in after(entries, state.events, standing.commit):
-            apply(state, entry, reader, advance, snapshots, restore, log_.idle)
+            if not told and entry.events > entry.first:
+                warn_of_versions(origin.name, snapshots.sidecar(origin.name))
+                told = True
+            apply(state, entry, reader, advance, snapshots, restore, log_.idle, accept)
     _compare(state, standing, found)
+    if state.events == start:
+        note_revisions(state.models, state.events)
     log.info(
         "at event %d again: %s, %d events advanced once more in %.1f s",
         state.events,
@@ -115,8 +134,9 @@ def apply(
     snapshots: SnapshotFolder,
     restore: Restore,
     idle: Callable[[], None] = lambda: None,
+    accept: bool = False,
 ) -> None:
-    """Advance a state through one journal record."""
+    """Advance a state through one journal record. `accept` what was learned by another rule."""
     if entry.first != state.events:
         raise RecoveryError(
             f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
@@ -128,6 +148,8 @@ def apply(
             f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
             "cleanly, then change them"
         )
+    if not entry.adopted:  # which learns nothing, and takes a number of its own
+        check_revisions(entry, state.models, accept)
     if entry.adopted:
         if entry.origin != "own":
             state.become(restore(entry.adopted, ""))

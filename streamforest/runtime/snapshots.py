@@ -7,6 +7,10 @@
 A snapshot is of a committed state, so its name says all: after so many events of the journal. It
 decides nothing until a commit names it, and goes only after a newer one was named by a commit that
 was read back.
+
+Before a file gets its name, its very bytes are loaded as a start would load them, checks and all. What could
+not be started from is never there to be named: the snapshot before it stays the last one, and the journal
+covers the rest.
 """
 
 from __future__ import annotations
@@ -18,13 +22,14 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from streamforest.errors import RecoveryError, SnapshotError
+from streamforest.errors import RecoveryError, SnapshotError, StreamForestError
 from streamforest.forests import snapshot
+from streamforest.private_files import FILE_MODE, make_folder, read_json, reading, replace
 from streamforest.runtime.models import Model, plain_model
 from streamforest.runtime.pins import Pins
 from streamforest.stream.failpoints import failpoint
@@ -33,6 +38,10 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"s-(\d{12,})")
 _SUFFIX = ".safetensors"
+_MOST_MEASURES = 16 << 20  # bytes
+
+Check = Callable[[str, dict[str, Any], dict[str, Any]], object]
+"""What a start does with a snapshot's name, models and state; SnapshotError where it would refuse them."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +56,27 @@ class Snapshot:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no snapshot: it could not be written, or its own check has refused it."""
+
+    reason: Literal["write", "check"]
+    message: str
+
+
+class RefusedError(SnapshotError):
+    """A snapshot that was not named, since a start would refuse it."""
+
+
 class SnapshotFolder:
     """Snapshots of one run. One at a time is being written, by a thread of its own."""
 
-    def __init__(self, path: Path, keep: int = 3) -> None:
+    def __init__(self, path: Path, keep: int = 3, mode: int = FILE_MODE) -> None:
         self.path = path
         self.keep = keep
-        self.pins = Pins(path)
-        self._failure: str | None = None
+        self.mode = mode
+        self.pins = Pins(path, mode)
+        self._failure: Failure | None = None
         self._writer: threading.Thread | None = None
         self._written: Snapshot | None = None
 
@@ -70,16 +92,17 @@ class SnapshotFolder:
         events: int,
         since: int,
         passing: Mapping[str, Any],
+        check: Check = lambda name, models, state: None,
     ) -> None:
         """Copy everything now and write it in the background; `written` tells when it is durable.
 
-        The copy is all that the stream waits for.
+        The copy is all that the stream waits for. `check` is what a start does beyond decoding.
         """
         copies = {name: copy.deepcopy(plain_model(model)) for name, model in models.items()}
         frozen = copy.deepcopy(dict(state))
         self._writer = threading.Thread(
             target=self._write,
-            args=(copies, frozen, events, since, json.dumps(passing)),
+            args=(copies, frozen, events, since, json.dumps(passing), check),
             name="snapshot",
         )
         self._writer.start()
@@ -100,33 +123,41 @@ class SnapshotFolder:
         self.wait()
         self._written = None
 
-    def take_failure(self) -> str | None:
-        """Why the last one could not be written; said once."""
+    def take_failure(self) -> Failure | None:
+        """Why the last one is not there; said once."""
         failure, self._failure = self._failure, None
         return failure
 
     def _write(
         self,
-        models: Mapping[str, Any],
-        state: Mapping[str, Any],
+        models: dict[str, Any],
+        state: dict[str, Any],
         events: int,
         since: int,
         told: str,
+        check: Check,
     ) -> None:
         begun = time.perf_counter()
         name = f"s-{events:012d}"
         path = self._file(name)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent, self.mode)
+            make_folder(self.path, self.mode)
             snapshot.sweep(self.path, f"s-*{_SUFFIX}")
             data = snapshot.encode(models, state)
-            snapshot.write_bytes(path, data, failpoint)
+            models.clear()  # the copy of them makes room for what is made of the bytes
+            state.clear()
+            try:
+                check(name, *snapshot.decode(data))
+            except Exception as error:  # also what a start would end with a traceback
+                self._failure = Failure("check", _told(error))
+                return
+            snapshot.write_bytes(path, data, failpoint, self.mode)
         except Exception as error:  # whatever it is: a thread that dies tells nobody
-            known = isinstance(error, (OSError, SnapshotError))
-            self._failure = str(error) if known else f"{type(error).__name__}: {error}"
+            self._failure = Failure("write", _told(error))
             return
         try:
-            path.with_name(path.name + ".measures").write_text(told, encoding="utf-8")
+            replace(path.with_name(path.name + ".measures"), told.encode(), self.mode)
         except OSError as error:  # they may be lost; the snapshot is there
             log.warning("the windows of %s are not kept: %s", name, error)
         seconds = time.perf_counter() - begun
@@ -136,7 +167,8 @@ class SnapshotFolder:
         """Models and state of a named snapshot, after comparing its file with the hash."""
         path = self._file(name)
         try:
-            data = path.read_bytes()
+            with reading(path) as file:
+                data = file.read()
         except OSError as error:
             raise SnapshotError(f"cannot read the snapshot {path}: {error.strerror}") from error
         if expected and _hash(data) != expected:
@@ -196,11 +228,11 @@ class SnapshotFolder:
     def passing(self, name: str) -> dict[str, Any]:
         """Windows, latencies and pace as of a snapshot; empty where they are lost."""
         path = self._file(name)
-        try:
-            told = json.loads(path.with_name(path.name + ".measures").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return told if isinstance(told, dict) else {}
+        return _object(path.with_name(path.name + ".measures"))
+
+    def sidecar(self, name: str) -> dict[str, Any]:
+        """When, where and with what a snapshot was written; empty where that is lost."""
+        return _object(Path(f"{self._file(name)}.json"))
 
     def _file(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -210,6 +242,19 @@ class SnapshotFolder:
     def file(self, name: str) -> Path:
         """The file of a snapshot."""
         return self._file(name)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        told = read_json(path, _MOST_MEASURES)
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _told(error: Exception) -> str:
+    known = isinstance(error, OSError | StreamForestError)
+    return str(error) if known else f"{type(error).__name__}: {error}"
 
 
 def _events(name: str) -> int:

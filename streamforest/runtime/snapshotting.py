@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from streamforest.errors import SnapshotError
+from streamforest.runtime.snapshots import RefusedError
 
 if TYPE_CHECKING:
     from streamforest.runtime.loop import Run
@@ -42,29 +43,66 @@ class Snapshotting:
         standing, state = run.commits.standing, run.state
         since = -1 if standing is None else standing.journal
         run.snapshots.begin(
-            state.models, state.plain(run.source), state.events, since, state.passing()
+            state.models,
+            state.plain(run.source),
+            state.events,
+            since,
+            state.passing(),
+            run.states.check,
         )
         run.clocks.snapshotted()
         run.telemetry.stalled(time.perf_counter() - begun)
 
     def now(self) -> None:
-        """A snapshot that is durable when this returns."""
-        snapshots = self._run.snapshots
+        """A snapshot that is durable when this returns; RefusedError if its own check refuses it."""
+        run = self._run
+        snapshots = run.snapshots
         snapshots.wait()
+        self.tell()
         self.begin()
         snapshots.wait()
         written = snapshots.written()
-        if written is None or written.events != self._run.events:
-            raise SnapshotError(snapshots.take_failure() or "the snapshot was not written")
+        if written is None or written.events != run.events:
+            failure = snapshots.take_failure()
+            if failure is None:
+                raise SnapshotError("the snapshot was not written")
+            run.telemetry.snapshot_failed(failure.reason)
+            raise (RefusedError if failure.reason == "check" else SnapshotError)(failure.message)
         self.tell()
+
+    def last(self) -> bool:
+        """The snapshot of a clean stop; False if it is refused. That is told, and nothing is lost: the
+        last commit goes on naming the one before, and the next start learns again what the journal lists
+        after it.
+        """
+        run = self._run
+        try:
+            self.now()
+            return True
+        except RefusedError as error:
+            named = run.commits.named
+            log.error(
+                "no snapshot at event %d: a start would refuse it (%s). All events are committed; the "
+                "next start begins at %s and learns the %d events after it again",
+                run.events,
+                error,
+                "the beginning" if named is None else named.name,
+                run.events - (0 if named is None else named.events),
+            )
+            return False
 
     def tell(self) -> None:
         """Say once of each snapshot what became of it."""
         run = self._run
         written, failure = run.snapshots.written(), run.snapshots.take_failure()
         if failure is not None:
-            log.error("no snapshot: %s; recovery will take longer until one is written", failure)
-            run.telemetry.snapshot_failed()
+            refused = "a start would refuse it: " if failure.reason == "check" else ""
+            log.error(
+                "no snapshot: %s%s; recovery will take longer until one is written",
+                refused,
+                failure.message,
+            )
+            run.telemetry.snapshot_failed(failure.reason)
         if written is not None and written.name != self._told:
             self._told = written.name
             run.telemetry.snapshot(run, written)

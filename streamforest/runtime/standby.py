@@ -193,7 +193,9 @@ class Standby:
         if f"s-{state.events:012d}" in run.snapshots.names():
             return  # the owner's, in a folder that is shared
         plain = state.plain(run.source)
-        run.snapshots.begin(state.models, plain, state.events, place, state.passing())
+        run.snapshots.begin(
+            state.models, plain, state.events, place, state.passing(), run.states.check
+        )
         text = run.log.standing()
         if text is not None:
             run.snapshots.prune(read_standing(text).snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from streamforest.errors import ChangedError, ConfigError, SnapshotError
 from streamforest.forests.admission import Admission, Limits
 from streamforest.observe.measures import ModelMeasures
 from streamforest.observe.prequential import Totals
+from streamforest.plain_data import LARGEST_OFFSET, count, rows
 from streamforest.runtime.late import LabelStore, LateRules
 from streamforest.runtime.models import Model, parameters_of, take_run_time, wrap_model
 from streamforest.stream.records import Partition
@@ -108,14 +110,14 @@ class RunState:
                     name: ModelMeasures(Totals.from_state(plain["totals"][name]))
                     for name in wrapped
                 },
-                positions={(str(t), int(p)): int(at) for t, p, at in plain["positions"]},
-                events=int(plain["events"]),
+                positions=_positions(plain["positions"]),
+                events=count(plain["events"], "events"),
                 main=_main(plain, wrapped, source),
                 late=_store(late, plain, list(wrapped)),
             )
         except (ChangedError, ConfigError, SnapshotError):
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotError(
                 f"holds no run that can be taken up ({type(error).__name__}: {error})"
             ) from error
@@ -129,10 +131,22 @@ class RunState:
             for name, measures in self.measures.items():
                 measures.restore_passing(told["models"][name])
             events, seconds = told["pace"]
-            self.pace = Pace(int(events), float(seconds))
+            if not all(math.isfinite(number) for number in (seconds, told["newest_at"])):
+                raise ValueError("no time")
+            self.pace = Pace(count(events, "pace"), float(seconds))
             self.newest_at = float(told["newest_at"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
             return
+
+
+def _positions(told: Any) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
+    for topic, number, at in rows(told, "positions", 3):
+        partition = str(topic), count(number, "partition")
+        if type(topic) is not str or partition in found:
+            raise ValueError(f"position of {topic!r:.60}-{number} twice, or of no topic")
+        found[partition] = count(at, "position", LARGEST_OFFSET)
+    return found
 
 
 def _main(plain: Mapping[str, Any], models: Mapping[str, Model], source: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamforest.private_files import FILE_MODE
 from streamforest.runtime.options import Option, whole
 from streamforest.stream.events import BOUNDS, Bounds
 from streamforest.stream.kafka_topics import DEFAULT_PARTITIONS, Topics
@@ -81,6 +82,7 @@ class RunTable:
     snapshot_seconds: int | None
     keep_snapshots: int
     folder: Path
+    file_mode: int = FILE_MODE
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,7 @@ RUN = {
     "snapshot_seconds": whole(1, 86_400, default=None),
     "keep_snapshots": whole(1, 1_000, default=3),
     "folder": text("a path"),
+    "file_mode": choice("0600", "0640", "0644", "0660", "0664", default="0600"),
 }
 METRICS = {
     "host": text("an address to listen on", "127.0.0.1"),
@@ -295,4 +298,5 @@ def run_table(
         snapshot_seconds=seconds or (60 if on_kafka and every is None else None),
         keep_snapshots=values["keep_snapshots"],
         folder=folder.with_name(f"{folder.name}-broker") if through else folder,
+        file_mode=int(values["file_mode"], 8),
     )

@@ -78,10 +78,19 @@ class TakingUp:
             warm = standby.hand_over(standing)
             restore, advance = run.states.restored, run.advance_again
             run.state, run.commits.named = rebuild(
-                run.log, run.snapshots, standing, found, restore, advance, warm
+                run.log,
+                run.snapshots,
+                standing,
+                found,
+                restore,
+                advance,
+                warm,
+                run.settings.accept_version_change,
             )
             run.commits.standing = standing
             run.pending = Pending(run.events)
+            if run.settings.accept_version_change and run.events != run.commits.named.events:
+                run.clocks.want_snapshot()  # so that the change is asked for once, not at every start
         if standing is not None:
             self._refuse_made_anew(found.started)
         self.meet(found.started)

@@ -63,8 +63,8 @@ class Telemetry(Protocol):
     def snapshot(self, run: Run, written: Snapshot) -> None:
         """A snapshot became durable."""
 
-    def snapshot_failed(self) -> None:
-        """A snapshot could not be written."""
+    def snapshot_failed(self, reason: str) -> None:
+        """A snapshot could not be written (`write`), or was refused by its own check (`check`)."""
 
     def role(self, role: str, partitions: int, events: int = 0, behind: int = 0) -> None:
         """Owner of so many partitions; or standby, at this event and so many behind the owner."""

@@ -19,6 +19,7 @@ from streamforest.runtime.journal import read_entries
 from streamforest.runtime.loop import Run
 from streamforest.runtime.opening import decoder_of, kafka_settings, new_run
 from streamforest.runtime.recovery import after, chunks
+from streamforest.runtime.revisions import check_revisions
 from streamforest.runtime.state import RunState
 from streamforest.runtime.telemetry import Silent
 from streamforest.stream.files import FileLog
@@ -47,11 +48,13 @@ def whatif(
     changed: Pipeline,
     name: str,
     partition: int | None = None,
+    accept_version_change: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Outcome]:
     """The accuracy since a snapshot: as it was, begun anew there, and begun anew with the changes.
 
-    `progress` is told how many events are done, and of how many.
+    `progress` is told how many events are done, and of how many. VersionChangeError if they were learned
+    by another rule than this version has, so that "as it was" would not be, unless that is accepted.
     """
     snapshots = folder_of(pipeline, partition)
     name = full_name(name)
@@ -88,6 +91,7 @@ def whatif(
                     raise RecoveryError(
                         f"commit {entry.commit} adopted {entry.adopted}: choose a snapshot after that"
                     )
+                check_revisions(entry, state.models, accept_version_change)
                 for stretches in chunks(entry, reader.take):
                     for run, one in runs.values():
                         run.advance_again(one, stretches)
@@ -115,6 +119,7 @@ def _log(pipeline: Pipeline, partition: int | None) -> Log:
     decode = decoder_of(pipeline)
     if pipeline.config.kafka is None:
         assert pipeline.source is not None
-        return FileLog(pipeline.source, pipeline.config.run.folder, decode)
+        run = pipeline.config.run
+        return FileLog(pipeline.source, run.folder, decode, run.file_mode)
     settings = kafka_settings(pipeline)
     return KafkaLog(settings if partition is None else for_partition(settings, partition), decode)

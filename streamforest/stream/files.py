@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -20,6 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError, EventError, RecoveryError, StreamForestError
+from streamforest.private_files import (
+    FILE_MODE,
+    create,
+    make_folder,
+    read_json,
+    recreate,
+    replace,
+    update,
+)
 from streamforest.stream.decoders import RecordDecoder
 from streamforest.stream.events import Event
 from streamforest.stream.failpoints import failpoint
@@ -30,6 +40,8 @@ from streamforest.text import shown
 if sys.platform != "win32":
     import fcntl
 
+log = logging.getLogger(__name__)
+
 _COMMIT = "commit.json"
 _FILES = ("predictions", "dead_letters", "journal")
 
@@ -37,9 +49,9 @@ _FILES = ("predictions", "dead_letters", "journal")
 class RunLock:
     """A run folder, held by one process at a time, or `shared` by those of one group."""
 
-    def __init__(self, folder: Path, shared: bool = False) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / "lock").open("ab")
+    def __init__(self, folder: Path, shared: bool = False, mode: int = FILE_MODE) -> None:
+        make_folder(folder, mode)
+        self._file = update(folder / "lock", mode)
         if sys.platform != "win32":
             try:
                 kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -56,24 +68,26 @@ class RunLock:
         self._file.close()
 
 
-def claim(folder: Path, identity: Mapping[str, str]) -> None:
+def claim(folder: Path, identity: Mapping[str, str], mode: int = FILE_MODE) -> None:
     """Let a folder belong to one pipeline for ever; ConfigError if it belongs to another.
 
     Processes of one group share it. Two pipelines would delete each other's snapshots.
     """
-    path = folder / "pipeline.json"
+    path, ours = folder / "pipeline.json", json.dumps(dict(identity)).encode()
     try:
-        with path.open("x", encoding="utf-8") as file:
-            json.dump(dict(identity), file)
+        with create(path, mode) as file:
+            file.write(ours)
         return
     except FileExistsError:
         pass
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        told = None  # another process of the group has just made it, or was killed doing so
+        told = read_json(path)
+    except (FileNotFoundError, ValueError) as error:
+        # another process of the group has just made it, or was killed doing so
+        log.warning("%s cannot be read and is written anew: %s", path, error)
+        told = None
     if not isinstance(told, dict):
-        path.write_text(json.dumps(dict(identity)), encoding="utf-8")
+        replace(path, ours, mode)
     elif told != dict(identity):
         differs = ", ".join(f"{k} {shown(v)}" for k, v in told.items() if identity.get(k) != v)
         raise ConfigError(
@@ -84,8 +98,8 @@ def claim(folder: Path, identity: Mapping[str, str]) -> None:
 class AppendFile:
     """A file that only grows, opened at a known length: what was written after it is cut off."""
 
-    def __init__(self, path: Path, size: int = 0) -> None:
-        self._file = path.open("r+b" if path.exists() else "w+b")
+    def __init__(self, path: Path, size: int = 0, mode: int = FILE_MODE) -> None:
+        self._file = update(path, mode)
         there = self._file.seek(0, os.SEEK_END)
         if there < size:
             self._file.close()
@@ -118,8 +132,11 @@ class FileLog:
     exactly_once = True
     numbers_commits = False
 
-    def __init__(self, source: Source, folder: Path, decode: RecordDecoder) -> None:
+    def __init__(
+        self, source: Source, folder: Path, decode: RecordDecoder, mode: int = FILE_MODE
+    ) -> None:
         self.source = source
+        self._mode = mode
         self.folder = folder
         self.partition: Partition = (source.topic, 0)
         self._decode = decode
@@ -138,12 +155,12 @@ class FileLog:
         sizes = told.get("sizes", {})
         self.close()
         self._out = {
-            name: AppendFile(self.folder / f"{name}.jsonl", int(sizes.get(name, 0)))
+            name: AppendFile(self.folder / f"{name}.jsonl", sizes.get(name, 0), self._mode)
             for name in _FILES
         }
         if not told:
             return Committed(None, {}, {self.partition: 0})
-        return Committed(str(told["metadata"]), {self.partition: int(told["position"])})
+        return Committed(str(told["metadata"]), {self.partition: told["position"]})
 
     def _told(self) -> dict[str, Any]:
         return _read_commit(self.commit_file)
@@ -188,8 +205,8 @@ class FileLog:
             "sizes": {name: file.size for name, file in out.items()},
         }
         part = self.commit_file.with_suffix(".part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(told, file)
+        with recreate(part, self._mode) as file:
+            file.write(json.dumps(told).encode())
             file.flush()
             os.fsync(file.fileno())
         failpoint("before-commit")
@@ -254,12 +271,17 @@ class FileLog:
 def _read_commit(file: Path) -> dict[str, Any]:
     """What the last commit says; empty before the first."""
     try:
-        told = json.loads(file.read_bytes())
-        if not {"metadata", "position", "sizes"} <= set(told):
+        told = read_json(file)
+        if not isinstance(told, dict) or not {"metadata", "position", "sizes"} <= set(told):
             raise ValueError("fields are missing")
+        if not isinstance(told["sizes"], dict):
+            raise ValueError("its sizes are no object")
+        for number in (told["position"], *told["sizes"].values()):
+            if type(number) is not int or not 0 <= number < 1 << 63:
+                raise ValueError(f"{number!r} is no position or size")
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise RecoveryError(f"{file}: cannot be read ({error}); start over with --fresh") from error
     return dict(told)
 

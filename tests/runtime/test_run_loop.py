@@ -343,7 +343,8 @@ def test_whatever_keeps_a_snapshot_from_being_written_is_told(
             run.snapshots.wait()
         failure = run.snapshots.take_failure()
         assert failure is not None
-        assert str(error) in failure
+        assert failure.reason == "write"
+        assert str(error) in failure.message
         assert run.consume() == "finished"
 
 
