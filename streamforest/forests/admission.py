@@ -56,7 +56,8 @@ class Limits:
     def rules(self) -> str:
         """What decides about an event beside the models' own parameters, in a few words."""
         return (
-            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} {self.codec}"
+            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} "
+            f"max_text_bytes={self.max_text_bytes} {self.codec}"
         ).rstrip()
 
 
