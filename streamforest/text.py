@@ -52,7 +52,7 @@ def shown(value: Any, most: int = 80) -> str:
     try:
         text = repr(value)
     except Exception:  # an int of thousands of digits, or an object of a stranger's making
-        text = f"a {type(value).__name__} that cannot be written out"
+        text = f"<{type(value).__name__} that cannot be written out>"
     return printable(text, most)
 
 

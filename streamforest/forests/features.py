@@ -123,8 +123,9 @@ class FeatureTable:
     def row(self, x: Mapping[Any, Any], learn: bool) -> NDArray[np.float64]:
         """The row of any event; with `learn`, names and categories it brings enter the table."""
         try:
-            items = x.items()
-        except AttributeError:
+            # twice gone through, which the items of a Series allow only once
+            items = x.items() if isinstance(x, Mapping) else list(x.items())
+        except (AttributeError, TypeError):
             raise FeatureError(
                 f"an event must be a dict of features, got {type(x).__name__}: {shown(x)}"
             ) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from streamforest.text import kept_bytes, shown
 Label = str | int | bool | float
 
 
-_NO_LABELS = (str, bytes, bytearray, Mapping, Set, pd.DataFrame)
+_NO_LABELS = (str, bytes, bytearray, Mapping, set, frozenset, pd.DataFrame)
 
 
 class LabelTable:
