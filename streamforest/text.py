@@ -3,11 +3,13 @@
 Labels, ids, feature names, keys and headers come from whoever can write to a topic. In a terminal, a log,
 a metric or an error they are only ever text: control characters, escape sequences, line breaks, bidi
 overrides, zero-width characters and lone surrogates are shown as escapes, and the length is bounded.
-Everything that leaves the process for human eyes passes through here.
+Everything that leaves the process for human eyes passes through here. So does what is kept of them: how
+much it counts against a bound in bytes.
 """
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 MOST = 1_000
@@ -47,4 +49,27 @@ def shown(value: Any, most: int = 80) -> str:
     """
     if isinstance(value, str | bytes) and len(value) > most:
         value = value[:most]  # before it is written out, not after
-    return printable(repr(value), most)
+    try:
+        text = repr(value)
+    except Exception:  # an int of thousands of digits, or an object of a stranger's making
+        text = f"<{type(value).__name__} that cannot be written out>"
+    return printable(text, most)
+
+
+KEPT = 128
+"""Bytes that a text takes beside its characters: the object, its place in a table, its number."""
+
+
+def kept_bytes(value: str | float) -> int:
+    r"""What a name, a category, a label or an id counts: its length in a snapshot, and `KEPT`.
+
+    In a snapshot other characters than ASCII are escapes, which is never less than they take in memory.
+
+    >>> kept_bytes("red") - KEPT, kept_bytes("\x00é") - KEPT, kept_bytes(1.5) - KEPT
+    (5, 14, 24)
+    """
+    if isinstance(value, str):
+        return len(encode_basestring_ascii(value)) + KEPT
+    if isinstance(value, int):
+        return value.bit_length() // 3 + 2 + KEPT
+    return 24 + KEPT

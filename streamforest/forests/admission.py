@@ -25,8 +25,10 @@ from numpy.typing import NDArray
 from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.features import FeatureTable
 from streamforest.forests.labels import LabelTable, plain_label
+from streamforest.forests.parameters import MAX_TEXT_BYTES
 from streamforest.kernels.tree import LEARN, PREDICT
 from streamforest.plain_data import count, rows, scalar
+from streamforest.text import shown
 
 Features = Mapping[Any, Any] | Sequence[float]
 
@@ -42,6 +44,7 @@ class Limits:
     max_classes: int = 10_000
     max_features: int = 10_000
     max_categories: int = 1_000
+    max_text_bytes: int = MAX_TEXT_BYTES
     nonfinite: str = "error"
     min_class_events: int = 1
     max_waiting: int = 10_000
@@ -54,7 +57,8 @@ class Limits:
     def rules(self) -> str:
         """What decides about an event beside the models' own parameters, in a few words."""
         return (
-            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} {self.codec}"
+            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} "
+            f"max_text_bytes={self.max_text_bytes} {self.codec}"
         ).rstrip()
 
 
@@ -91,8 +95,10 @@ class Admission:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.features = FeatureTable(limits.max_features, limits.max_categories, limits.nonfinite)
-        self.labels = LabelTable(limits.max_classes)
+        self.features = FeatureTable(
+            limits.max_features, limits.max_categories, limits.nonfinite, limits.max_text_bytes
+        )
+        self.labels = LabelTable(limits.max_classes, limits.max_text_bytes)
         self.waiting: dict[Any, int] = {}
         self._begin()
 
@@ -121,8 +127,7 @@ class Admission:
         learn = y is not None
         counted = True
         if learn and known < 0:
-            if len(self.labels) >= self.limits.max_classes:
-                self.labels.learn(y)  # says why it cannot
+            self.labels.require_room(y)
             seen = self.waiting.get(y, 0) + 1
             learn = counted = seen >= self.limits.min_class_events
         if predict or learn:
@@ -173,7 +178,7 @@ class Admission:
                 if not math.isfinite(total):
                     return False
                 self._pack(self._row, 0, *x)
-            except (TypeError, StructError, OverflowError):
+            except (TypeError, ValueError, StructError, ArithmeticError, RuntimeWarning):
                 return False
         elif not self.features.pack(x, self._row, 0):  # type: ignore[arg-type]
             return False
@@ -246,4 +251,4 @@ def _check_values(x: Mapping[Any, Any], limits: Limits) -> None:
                     f"feature {name!r} is a string, and this model's scaler takes only numbers"
                 )
         elif isinstance(value, int | float) and limits.largest < abs(value) < math.inf:
-            raise FeatureError(f"feature {name!r} is {value!r}, beyond ±{limits.largest:g}")
+            raise FeatureError(f"feature {name!r} is {shown(value)}, beyond ±{limits.largest:g}")

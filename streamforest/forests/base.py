@@ -49,6 +49,7 @@ class Forest(Engine, base.MiniBatchClassifier):
     max_classes: int
     max_features: int
     max_categories: int
+    max_text_bytes: int
     nonfinite: str
     n_jobs: int
     seed: int | None
@@ -59,13 +60,16 @@ class Forest(Engine, base.MiniBatchClassifier):
         check_int("max_classes", self.max_classes, 1)
         check_int("max_features", self.max_features, 1)
         check_int("max_categories", self.max_categories, 1)
+        check_int("max_text_bytes", self.max_text_bytes, 1)
         check_int("n_jobs", self.n_jobs, 1)
         if self.seed is not None:
             check_int("seed", self.seed, 0)
         check_choice("nonfinite", self.nonfinite, ("error", "missing"))
         self._parameters = plain_parameters(self)  # changing an attribute later changes nothing
-        self._labels = LabelTable(self.max_classes)
-        self._features = FeatureTable(self.max_features, self.max_categories, self.nonfinite)
+        self._labels = LabelTable(self.max_classes, self.max_text_bytes)
+        self._features = FeatureTable(
+            self.max_features, self.max_categories, self.nonfinite, self.max_text_bytes
+        )
         self._n_learned = 0
         seeds = np.random.SeedSequence(self.seed).generate_state(self.n_trees, np.uint64)
         self._plant(seeds.astype(np.uint64))
@@ -256,14 +260,18 @@ class Forest(Engine, base.MiniBatchClassifier):
                 raise FeatureError(f"X has columns of the same name: {names!r}")
             if other_than_numbers(X) or table.holds_categories(names):
                 return table.rows(records(X), learns.tolist())
-            return table.matrix(X.to_numpy(np.float64), names, learns)
-        if isinstance(X, Sequence) and (len(X) == 0 or isinstance(X[0], Mapping)):
+            with np.errstate(over="ignore", invalid="ignore"):  # as in `matrix`
+                return table.matrix(X.to_numpy(np.float64), names, learns)
+        if _holds_events(X):
             return table.rows(X, learns.tolist())
         if isinstance(X, np.ma.MaskedArray):
             raise FeatureError(
                 "X is a masked array: pass a DataFrame, or dicts without those values"
             )
-        array = np.asarray(X)
+        try:
+            array = np.asarray(X)
+        except (ValueError, TypeError, NotImplementedError):  # rows of different lengths, and worse
+            array = np.empty(0, object)
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             raise FeatureError(
                 f"X is an array of {array.dtype} with {array.ndim} dimensions: "
@@ -318,6 +326,13 @@ class Forest(Engine, base.MiniBatchClassifier):
         """The scores of the row that `_call_one` was just asked about."""
         scores: NDArray[Any] = self._mix(self._one_votes)[0]
         return scores
+
+
+def _holds_events(X: Any) -> bool:
+    """Whether it is a sequence of dicts; a memoryview is a sequence too, and may not be indexed."""
+    if isinstance(X, memoryview) or not isinstance(X, Sequence):
+        return False
+    return len(X) == 0 or isinstance(X[0], Mapping)
 
 
 def _index_of(X: Any) -> Any:

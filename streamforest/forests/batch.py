@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,20 @@ def records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     columns = other_than_numbers(frame)
     plain = frame.astype(dict.fromkeys(columns, object))
     for name in columns:
-        plain[name] = plain[name].where(frame[name].notna(), None)
+        plain[name] = plain[name].where(_is_there(frame[name]), None)
     return plain.to_dict("records")
+
+
+def _is_there(column: pd.Series) -> Any:
+    try:
+        return column.notna()
+    except ArithmeticError:  # a decimal's signalling NaN, which must not even be compared
+        return np.array(
+            [
+                not (isinstance(v, Decimal) and v.is_snan()) and pd.notna(v) is not False
+                for v in column
+            ]
+        )
 
 
 def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamforest.errors import ConsistencyWarning, ParameterError
 from streamforest.forests.candidate import CandidateForest
-from streamforest.forests.parameters import check_choice, check_int, check_number
+from streamforest.forests.parameters import MAX_TEXT_BYTES, check_choice, check_int, check_number
 from streamforest.kernels import consistent as kernels
 from streamforest.kernels.compiling import Announced
 from streamforest.kernels.growing import UNBOUNDED
@@ -71,6 +71,10 @@ class ConsistentForestClassifier(CandidateForest):
     max_classes, max_features, max_categories
         What the stream may bring: classes, features, values of one category. One more is a
         `CapacityError`, and nothing is learned from that event.
+    max_text_bytes
+        Bytes that the names and categories of all features may take together, and the classes by
+        themselves: each as long as it stands in a snapshot, and 128 more. Beyond, a new one is a
+        `CapacityError`.
     nonfinite
         NaN and infinities in an event to be learned: "error" refuses it, "missing" takes the value as
         missing.
@@ -131,6 +135,7 @@ class ConsistentForestClassifier(CandidateForest):
         max_classes: int = 10_000,
         max_features: int = 10_000,
         max_categories: int = 1_000,
+        max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
         n_jobs: int = 1,
         seed: int | None = None,
@@ -151,6 +156,7 @@ class ConsistentForestClassifier(CandidateForest):
         self.max_classes = max_classes
         self.max_features = max_features
         self.max_categories = max_categories
+        self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
         self.n_jobs = n_jobs
         self.seed = seed

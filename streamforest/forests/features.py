@@ -6,7 +6,7 @@ means: this event lacks the feature.
 
 What a value may be:
 - numbers of any kind, bools included: as float64;
-- `None`, or a key that is absent: missing;
+- `None`, pandas' `NA` and `NaT`, or a key that is absent: missing;
 - NaN and infinities: refused when learning, since they are nearly always a fault upstream, or taken as
   missing with `nonfinite="missing"`. Where an event is only predicted they count as missing: no harm is
   done, and River's own scalers give NaN for features they have not met;
@@ -29,8 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import CapacityError, FeatureError
+from streamforest.forests.parameters import MAX_TEXT_BYTES
+from streamforest.forests.values import Name, as_float, is_missing, plain_name
+from streamforest.text import kept_bytes, shown
 
-Name = str | int | bool | float
 UNKNOWN, NUMBER, CATEGORY = range(3)
 UNSEEN = -1.0  # code of a category that no learned event had: equal to none
 
@@ -46,16 +48,25 @@ class FeatureTable:
     ['a', 'b', 'c']
     """
 
-    def __init__(self, max_features: int, max_categories: int, nonfinite: str) -> None:
+    def __init__(
+        self,
+        max_features: int,
+        max_categories: int,
+        nonfinite: str,
+        max_bytes: int = MAX_TEXT_BYTES,
+    ) -> None:
         self.max_features = max_features
         self.max_categories = max_categories
+        self.max_bytes = max_bytes
         self.nonfinite = nonfinite
+        self.bytes = 0  # of all names and categories
         self.largest = math.inf  # absolute value that a number may have
         self.names: list[Name] = []
         self.kinds: list[int] = []
         self.categories: list[dict[Any, int]] = []
         self._index: dict[Name, int] = {}
         self._changes: list[tuple[str, int]] = []  # since `begin`, for `rollback`
+        self._bytes_before = 0
         self.fresh: list[tuple[int, int]] = []  # (row, column) of new categories since `begin`
         self._prepare()
 
@@ -63,7 +74,11 @@ class FeatureTable:
         return len(self.names)
 
     def _prepare(self) -> None:
-        """The fast path: every column a number, all of them there."""
+        """The fast path: every column a number, all of them there.
+
+        Looks at every column, so it is called once for all that an event changes.
+        """
+        self._stale = False
         n = len(self.names)
         plain = n > 0 and all(kind == NUMBER for kind in self.kinds)
         self._fast = itemgetter(*self.names) if plain else None
@@ -74,7 +89,7 @@ class FeatureTable:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in ("_fast", "_pack", "_plain", "categorical", "positional"):
+        for name in ("_fast", "_pack", "_plain", "_stale", "categorical", "positional"):
             del state[name]
         state["_changes"] = []
         state["fresh"] = []
@@ -101,65 +116,78 @@ class FeatureTable:
             if not (isinstance(total, (float, int)) and math.isfinite(total)):
                 return False  # one of them is not finite, or of a kind that needs a look
             self._pack(into, at, *values)
-        except (KeyError, TypeError, StructError, OverflowError, ValueError):
-            return False
+        except (KeyError, TypeError, StructError, ArithmeticError, ValueError, RuntimeWarning):
+            return False  # decimals raise what is arithmetic, NumPy's scalars may warn of a sum
         return True
 
     def row(self, x: Mapping[Any, Any], learn: bool) -> NDArray[np.float64]:
         """The row of any event; with `learn`, names and categories it brings enter the table."""
         try:
-            items = x.items()
-        except AttributeError:
+            # twice gone through, which the items of a Series allow only once
+            items = x.items() if isinstance(x, Mapping) else list(x.items())
+        except (AttributeError, TypeError):
             raise FeatureError(
-                f"an event must be a dict of features, got {type(x).__name__}: {_short(x)}"
+                f"an event must be a dict of features, got {type(x).__name__}: {shown(x)}"
             ) from None
         if learn:
-            self.add_names(name for name in x if name not in self._index)
+            self.add_names([name for name, _ in items if name not in self._index])
         out = np.full(len(self.names), np.nan)
         for name, value in items:
             j = self._index.get(name)
             if j is not None:
                 out[j] = self._value(j, value, learn)
-            elif value is not None and not isinstance(value, str):
+            elif not is_missing(value) and not isinstance(value, str):
                 self._number(
                     name, value, learn
                 )  # unknown to the model, but not let through unchecked
+        if self._stale:
+            self._prepare()
         return out
 
-    def add_names(self, names: Iterable[Any]) -> None:
+    def add_names(self, names: Sequence[Any]) -> None:
         """New columns, sorted by (type name, value)."""
-        new = [plain_name(name) for name in names]
-        if not new:
+        if not names:
             return
-        new.sort(key=lambda name: (type(name).__name__, name))
-        if len(self.names) + len(new) > self.max_features:
-            over = new[max(0, self.max_features - len(self.names))]
+        if len(self.names) + len(names) > self.max_features:  # before anything is done with them
+            over = names[max(0, self.max_features - len(self.names))]
             raise CapacityError(
-                f"feature {over!r} would be number {self.max_features + 1}, over "
+                f"feature {shown(over)} would be number {self.max_features + 1}, over "
                 f"max_features={self.max_features}: raise max_features or drop such features"
             )
+        new = list(dict.fromkeys(map(plain_name, names)))
+        new.sort(key=lambda name: (type(name).__name__, name))
+        self._grow(sum(map(kept_bytes, new)), f"feature {shown(new[0])}")
         for name in new:
             self._index[name] = len(self.names)
             self.names.append(name)
             self.kinds.append(UNKNOWN)
             self.categories.append({})
             self._changes.append(("name", len(self.names) - 1))
-        self._prepare()
+        self._stale = True
+
+    def _grow(self, by: int, what: str) -> None:
+        """Count bytes of text that are new, if there is room for them."""
+        if self.bytes + by > self.max_bytes:
+            raise CapacityError(
+                f"{what} would make {self.bytes + by:,} bytes of names and categories, over "
+                f"max_text_bytes={self.max_bytes:,}: raise max_text_bytes or group the values"
+            )
+        self.bytes += by
 
     def _settle(self, j: int, kind: int) -> None:
         """The first value of a column decides what it holds."""
         self.kinds[j] = kind
         self._changes.append(("kind", j))
-        self._prepare()
+        self._stale = True
 
     def _value(self, j: int, value: Any, learn: bool) -> float:
-        if value is None:
+        if is_missing(value):
             return math.nan
         kind = self.kinds[j]
         is_text = isinstance(value, str)
         if kind == NUMBER and is_text:
             raise FeatureError(
-                f"feature {self.names[j]!r} holds numbers, got the string {_short(value)}: "
+                f"feature {self.names[j]!r} holds numbers, got the string {shown(value)}: "
                 "convert it, or give categories a name of their own"
             )
         if kind == CATEGORY or is_text:
@@ -171,12 +199,10 @@ class FeatureTable:
 
     def _number(self, name: Any, value: Any, learn: bool) -> float:
         try:
-            if isinstance(value, (bytes, bytearray, complex)) or getattr(value, "ndim", 0) != 0:
-                raise TypeError
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
+            number = as_float(value)
+        except (TypeError, ValueError, ArithmeticError):
             raise FeatureError(
-                f"feature {name!r} has the value {_short(value)} ({type(value).__name__}): "
+                f"feature {name!r} has the value {shown(value)} ({type(value).__name__}): "
                 "use a number, a string (category) or None (missing)"
             ) from None
         if math.isfinite(number):
@@ -207,8 +233,9 @@ class FeatureTable:
         if len(codes) >= self.max_categories:
             raise CapacityError(
                 f"feature {self.names[j]!r} has over max_categories={self.max_categories} values, "
-                f"the next being {_short(value)}: raise max_categories or group the values"
+                f"the next being {shown(value)}: raise max_categories or group the values"
             )
+        self._grow(kept_bytes(value), f"feature {self.names[j]!r} = {shown(value)}")
         if self.kinds[j] == UNKNOWN:
             self._settle(j, CATEGORY)
         codes[value] = len(codes)
@@ -251,16 +278,18 @@ class FeatureTable:
         self, X: NDArray[Any], names: Sequence[Any], learns: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Rows of a batch of numbers whose columns have these names."""
-        with np.errstate(over="ignore"):  # wider numbers may not be finite as float64
+        with np.errstate(over="ignore", invalid="ignore"):  # wider numbers, signalling NaNs
             X = np.asarray(X, np.float64)
         finite = np.isfinite(X)
         as_known = self._plain and list(names) == self.names
         if not as_known and learns.any():
-            self.add_names(name for name in names if name not in self._index)
+            self.add_names([name for name in names if name not in self._index])
             for name, valued in zip(names, finite[learns].any(axis=0).tolist()):
                 j = self._index[name]
                 if self.kinds[j] == UNKNOWN and valued:
                     self._settle(j, NUMBER)
+            if self._stale:
+                self._prepare()
         if not finite.all():
             for r, c in np.argwhere(~finite & learns[:, None])[:1].tolist():
                 try:
@@ -293,6 +322,7 @@ class FeatureTable:
         """From here on `rollback` takes everything back."""
         self._changes.clear()
         self.fresh.clear()
+        self._bytes_before = self.bytes
 
     def rollback(self) -> None:
         """Forget all that came since `begin`: an input was refused as a whole."""
@@ -305,11 +335,16 @@ class FeatureTable:
                 self.kinds[j] = UNKNOWN
             else:
                 self.categories[j].popitem()
-        self._changes.clear()
-        self._prepare()
+        self.bytes = self._bytes_before
+        if self._changes:
+            self._changes.clear()
+            self._prepare()
 
     def restore(self, names: Sequence[Any], kinds: Sequence[int], values: Sequence[Any]) -> None:
-        """Fill an empty table with the columns of a snapshot, in their order."""
+        """Fill an empty table with the columns of a snapshot, in their order.
+
+        They may take more bytes than a bound that came, or was lowered, later: then nothing is new.
+        """
         for name, kind, categories in zip(names, kinds, values, strict=True):
             if plain_name(name) in self._index:
                 raise FeatureError(f"feature {name!r} is listed twice")
@@ -322,28 +357,7 @@ class FeatureTable:
             self.names.append(name)
             self.kinds.append(kind)
             self.categories.append(codes)
+            self.bytes += kept_bytes(name) + sum(map(kept_bytes, codes))
         if len(self.names) > self.max_features:
             raise CapacityError(f"{len(self.names)} features, over max_features")
         self._prepare()
-
-
-def plain_name(name: Any) -> Name:
-    """A feature's name as a plain value that can be sorted and saved."""
-    if isinstance(name, np.generic):
-        name = name.item()
-    if type(name) in (str, int, bool):
-        return name  # type: ignore[no-any-return]
-    if isinstance(name, str):
-        return str.__str__(name)
-    if isinstance(name, int):
-        return int(name)
-    if isinstance(name, float) and math.isfinite(name):
-        return float(name)
-    raise FeatureError(
-        f"feature name {_short(name)} ({type(name).__name__}) cannot be kept: use a str or a number"
-    )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from streamforest.errors import CapacityError, LabelError
+from streamforest.forests.parameters import MAX_TEXT_BYTES
+from streamforest.forests.values import MOST_BITS, TIMES
+from streamforest.text import kept_bytes, shown
 
 Label = str | int | bool | float
+
+
+_NO_LABELS = (str, bytes, bytearray, Mapping, set, frozenset, pd.DataFrame)
 
 
 class LabelTable:
@@ -28,8 +35,10 @@ class LabelTable:
     ['cat', 7, '7']
     """
 
-    def __init__(self, max_classes: int) -> None:
+    def __init__(self, max_classes: int, max_bytes: int = MAX_TEXT_BYTES) -> None:
         self.max_classes = max_classes
+        self.max_bytes = max_bytes
+        self.bytes = 0
         self.labels: list[Label] = []
         self._index: dict[Label, int] = {}
         self._types: set[type] = set()
@@ -58,11 +67,17 @@ class LabelTable:
         return k
 
     def require_room(self, y: Any) -> None:
-        """Refuse a new class that would be one too many."""
+        """Refuse a new class that would be one too many, or that there are no bytes for."""
         if len(self.labels) >= self.max_classes:
             raise CapacityError(
-                f"label {plain_label(y)!r} would be class number {len(self.labels) + 1}, over "
+                f"label {shown(plain_label(y))} would be class number {len(self.labels) + 1}, over "
                 f"max_classes={self.max_classes}: raise max_classes or filter such labels"
+            )
+        size = self.bytes + kept_bytes(plain_label(y))
+        if size > self.max_bytes:
+            raise CapacityError(
+                f"label {shown(plain_label(y))} would make {size:,} bytes of classes, over "
+                f"max_text_bytes={self.max_bytes:,}: raise max_text_bytes or filter such labels"
             )
 
     def learn(self, y: Any) -> int:
@@ -71,10 +86,13 @@ class LabelTable:
         if k >= 0:
             return k
         self.require_room(y)
-        y = plain_label(y)
+        return self._add(plain_label(y))
+
+    def _add(self, y: Label) -> int:
         self._index[y] = len(self.labels)
         self.labels.append(y)
         self._types.add(type(y))
+        self.bytes += kept_bytes(y)
         return len(self.labels) - 1
 
     def find_all(self, labels: list[Any]) -> list[int] | None:
@@ -88,25 +106,32 @@ class LabelTable:
         """Forget all classes but the first `n`: an input was refused as a whole."""
         for y in self.labels[n:]:
             del self._index[y]
+            self.bytes -= kept_bytes(y)
         del self.labels[n:]
         self._types = set(map(type, self.labels))
 
     def restore(self, labels: Sequence[Any]) -> None:
-        """Fill an empty table with the labels of a snapshot."""
+        """Fill an empty table with the labels of a snapshot.
+
+        They may take more bytes than a bound that came, or was lowered, later: then no class is new.
+        """
         for y in labels:
-            if self.learn(y) != len(self.labels) - 1:
-                raise LabelError(f"label {y!r} is listed twice")
+            if self.find(y) >= 0:
+                raise LabelError(f"label {shown(y)} is listed twice")
+            self._add(plain_label(y))
+        if len(self.labels) > self.max_classes:
+            raise CapacityError(f"{len(self.labels)} classes, over max_classes")
 
 
 def plain_label(y: Any) -> Label:
     """The Python value of a label, or a `LabelError` that says what is wrong with it."""
-    if isinstance(y, np.generic):
+    if isinstance(y, np.generic) and not isinstance(y, TIMES):  # whose item() is an int, or a date
         y = y.item()
-    if type(y) in (str, int, bool):
+    if type(y) in (str, bool):
         return y  # type: ignore[no-any-return]
     if isinstance(y, str):
         return str.__str__(y)
-    if isinstance(y, int):
+    if isinstance(y, int) and y.bit_length() <= MOST_BITS:
         return int(y)
     if isinstance(y, float) and math.isfinite(y):
         return float(y)
@@ -116,20 +141,34 @@ def plain_label(y: Any) -> Label:
 def _refusal(y: Any) -> str:
     if y is None:
         return "label None cannot be learned: leave such events out, or pass None to advance() only"
-    return f"label {y!r} ({type(y).__name__}) cannot name a class: use a str, int, bool or finite float"
+    return (
+        f"label {shown(y)} ({type(y).__name__}) cannot name a class: use a str, int (of at most "
+        f"{MOST_BITS:,} bits), bool or finite float"
+    )
 
 
 def as_list(y: Any, n: int) -> list[Any]:
-    """Labels of a batch as Python values; arrays and Series included."""
-    try:
-        values = y.tolist() if hasattr(y, "tolist") else list(y)
-        size = len(values)
-    except TypeError:
-        size = -1
+    """Labels of a batch as Python values; arrays and Series included.
+
+    What has no order, or whose items are not meant one by one, is refused: a str would be a label for
+    each of its characters.
+    """
+    values: Any = None
+    if not isinstance(y, _NO_LABELS):
+        try:
+            values = list(y) if _is_times(y) or not hasattr(y, "tolist") else y.tolist()
+        except (TypeError, NotImplementedError):  # nothing to iterate over, or no one knows how
+            values = None
+    size = len(values) if isinstance(values, list) else -1
     if size != n:
         what = f"has {size} labels" if size >= 0 else f"is a {type(y).__name__}"
-        raise LabelError(f"y {what}, X has {n} rows: pass one label (or None) per row")
-    return values
+        raise LabelError(f"y {what}, X has {n} rows: pass a list of one label (or None) per row")
+    return values  # type: ignore[no-any-return]
+
+
+def _is_times(y: Any) -> bool:
+    """Whether `tolist` would make bare numbers of moments or spans of time."""
+    return getattr(getattr(y, "dtype", None), "kind", "") in "mM"
 
 
 def index_labels(

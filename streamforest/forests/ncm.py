@@ -12,6 +12,7 @@ from streamforest.forests import ncm_inspect, ncm_params, ncm_state, ncm_trial
 from streamforest.forests.batch import length
 from streamforest.forests.labels import as_list
 from streamforest.forests.ncm_votes import NCMVotes
+from streamforest.forests.parameters import MAX_TEXT_BYTES
 from streamforest.kernels.tree import LEARN
 
 _LARGEST = 1e15
@@ -95,6 +96,9 @@ class NCMForestClassifier(NCMVotes):
         Grow trees in a thread that releases the GIL. Changes no bit of any result.
     max_classes, max_features, max_categories
         What the stream may bring. One more is a `CapacityError`, and nothing is learned from that event.
+    max_text_bytes
+        Bytes that names and categories may take together, and classes by themselves: each as long as
+        it stands in a snapshot, and 128 more. Beyond, a new one is a `CapacityError`.
     nonfinite
         NaN and infinities in an event to be learned: "error" refuses it, "missing" takes them as missing.
     n_jobs
@@ -166,6 +170,7 @@ class NCMForestClassifier(NCMVotes):
         max_classes: int = 10_000,
         max_features: int = 10_000,
         max_categories: int = 1_000,
+        max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
         n_jobs: int = 1,
         seed: int | None = None,
@@ -196,6 +201,7 @@ class NCMForestClassifier(NCMVotes):
         self.max_classes = max_classes
         self.max_features = max_features
         self.max_categories = max_categories
+        self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
         self.n_jobs = n_jobs
         self.seed = seed

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamforest.errors import SnapshotError
 from streamforest.forests.candidate import CandidateForest
 from streamforest.forests.engine import EPOCH
-from streamforest.forests.parameters import check_choice, check_int, check_number
+from streamforest.forests.parameters import MAX_TEXT_BYTES, check_choice, check_int, check_number
 from streamforest.kernels import online as kernels
 from streamforest.kernels.compiling import Announced
 
@@ -54,6 +54,9 @@ class OnlineForestClassifier(CandidateForest):
         "soft" averages the trees' posteriors; "hard" is a majority vote.
     max_classes, max_features, max_categories
         What the stream may bring; one more is a `CapacityError`.
+    max_text_bytes
+        Bytes that names and categories may take together, and classes by themselves: each as long as
+        it stands in a snapshot, and 128 more. Beyond, a new one is a `CapacityError`.
     nonfinite
         NaN and infinities in an event to be learned: "error" or "missing".
     n_jobs
@@ -95,6 +98,7 @@ class OnlineForestClassifier(CandidateForest):
         max_classes: int = 10_000,
         max_features: int = 10_000,
         max_categories: int = 1_000,
+        max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
         n_jobs: int = 1,
         seed: int | None = None,
@@ -112,6 +116,7 @@ class OnlineForestClassifier(CandidateForest):
         self.max_classes = max_classes
         self.max_features = max_features
         self.max_categories = max_categories
+        self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
         self.n_jobs = n_jobs
         self.seed = seed

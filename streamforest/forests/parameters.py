@@ -9,6 +9,9 @@ import numpy as np
 from streamforest.errors import ParameterError
 
 LARGEST = 1 << 53
+MAX_TEXT_BYTES = 16 << 20
+"""Names and categories of a table, and classes. A run holds them once for its gate and once for each model,
+and a snapshot being written several times: a quarter of a gigabyte for a model with a shadow."""
 MOST_TREES = 10_000
 """Each tree has arrays of its own from the start."""
 

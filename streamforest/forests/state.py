@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import SnapshotError
+from streamforest.forests.parameters import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
     from streamforest.forests.base import Forest
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 RUNTIME_SETTINGS = ("n_jobs", "background")  # not part of the model
 LARGEST = 1 << 53  # counts beyond this do not come from a stream
+_ADDED = {"max_text_bytes": MAX_TEXT_BYTES}
+"""Parameters that older files lack. As they were meant then they are not written, so that a model of
+before has the bytes of before."""
 
 
 def demand(condition: Any, what: str) -> None:
@@ -61,9 +65,10 @@ def dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
 
 def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     features = forest._features
+    params = forest._parameters
     meta = {
         "class": type(forest).__name__,
-        "params": forest._parameters,
+        "params": {k: v for k, v in params.items() if k not in _ADDED or v != _ADDED[k]},
         "learned": forest._n_learned,
         "labels": forest._labels.labels,
         "features": {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamforest.errors import ParameterError
 from streamforest.forests import stream_inspect, stream_state
-from streamforest.forests.parameters import check_int, check_number
+from streamforest.forests.parameters import MAX_TEXT_BYTES, check_int, check_number
 from streamforest.forests.stream_moves import LARGEST, StreamMoves
 from streamforest.kernels.ring import PARAMS
 
@@ -122,6 +122,9 @@ class StreamForestClassifier(StreamMoves):
         split any more; leaves go on learning.
     max_classes, max_features, max_categories
         Bounds; going over one is a `CapacityError` and nothing is learned.
+    max_text_bytes
+        Bytes that names and categories may take together, and classes by themselves: each as long as
+        it stands in a snapshot, and 128 more. Beyond, a new one is a `CapacityError`.
     nonfinite
         `"error"` refuses NaN and infinities when learning, `"missing"` takes them as missing.
     n_jobs
@@ -184,6 +187,7 @@ class StreamForestClassifier(StreamMoves):
         max_classes: int = 10_000,
         max_features: int = 10_000,
         max_categories: int = 1_000,
+        max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
         n_jobs: int = 1,
         seed: int | None = None,
@@ -211,6 +215,7 @@ class StreamForestClassifier(StreamMoves):
         self.max_classes = max_classes
         self.max_features = max_features
         self.max_categories = max_categories
+        self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
         self.n_jobs = n_jobs
         self.seed = seed

@@ -69,7 +69,7 @@ def load_pipeline(
     name = check.read("pipeline", tables.PIPELINE)["name"]
     events = check.read("events", tables.EVENTS)
     kafka = _kafka(check, str(name))
-    bounds = Bounds(events["max_bytes"], events["max_text"], events["max_depth"])
+    bounds = Bounds(**{key: events[key] for key in Bounds.__dataclass_fields__})
     read_here = kafka is None or (servers is not None and "source" in settings.tables)
     table, source = read_source(check, bounds, needed=read_here)
     if table is not None and read_here and events["decoder"] is None:
@@ -104,6 +104,7 @@ def load_pipeline(
         bounds=bounds,
         min_class_events=limits["min_class_events"],
         max_waiting=limits["max_waiting"],
+        max_text_bytes=limits["max_text_bytes"],
         bad_events=letters["policy"],
         top=predictions["top"],
         pack=predictions["pack"],

@@ -14,7 +14,8 @@ from msgspec import UNSET
 
 from streamforest.errors import EventError, InputError
 from streamforest.forests.admission import Rows
-from streamforest.runtime.late import LabelStore, LateBatch, Place
+from streamforest.runtime.kept import Place
+from streamforest.runtime.late import LabelStore, LateBatch
 from streamforest.runtime.state import RunState
 from streamforest.stream.events import Event, Format, encode
 from streamforest.stream.records import Partition, Stretch

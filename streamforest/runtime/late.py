@@ -13,7 +13,9 @@ Each label ends as one of these, and each event that waits as matched or expired
     refused     was held and could not be learned when its event came: a dead letter
     expired     an event that waited too long, or was pushed out by newer ones
 
-Everything is bounded, by number and in bytes, and the oldest goes first. Time is stream time (`clock.py`):
+Everything is bounded, by number and in bytes, ids included, and the oldest goes first. Beyond its bytes the
+store forgets ids that are done with and gives up early labels while either takes over a quarter of them, and
+lets events expire from there on: neither kind can push the others out. Time is stream time (`clock.py`):
 what is matched and what expires is a function of the records in the journal's order, so that recovery
 comes to the very same end. All of it is part of the snapshot.
 """
@@ -31,6 +33,7 @@ import msgspec
 from streamforest.errors import SnapshotError
 from streamforest.plain_data import LARGEST_OFFSET, count, rows, scalar, time_of
 from streamforest.runtime.clock import StreamClock
+from streamforest.runtime.kept import Held, Kept, Known, Place, Said, Waiting
 
 MATCHED, EARLY, EXPIRED = "matched", "early", "expired"
 DUPLICATE, UNMATCHED, REFUSED = "duplicate", "unmatched", "refused"
@@ -39,10 +42,6 @@ AT_ONCE, NEVER = "at_once", "never"
 """Events that brought their label along, and those that cannot wait for one: without an id, or with one
 that another event has."""
 _COUNTS = (*OUTCOMES, AT_ONCE, NEVER)
-_FIXED = 200  # bytes that an event takes beside its features
-
-Place = tuple[str, int, int]
-"""Topic, partition and offset."""
 
 
 @dataclass(frozen=True)
@@ -63,46 +62,9 @@ class LateRules:
     def told(self) -> str:
         """In a few words, for the journal: events and labels are matched by these."""
         return (
-            f"labels wait={self.wait_ms} events={self.max_events} bytes={self.max_bytes} "
+            f"labels wait={self.wait_ms} events={self.max_events} bytes={self.max_bytes} ids too "
             f"early={self.max_early} step={self.clock_step_ms}"
         )
-
-
-@dataclass(slots=True)
-class Waiting:
-    """An event that waits for its label. `since` is stream time, None until the clock is sure of it."""
-
-    x: bytes
-    at: int
-    since: int | None
-    guesses: list[Any] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        """Bytes that it is counted with."""
-        return len(self.x) + _FIXED
-
-    def features(self) -> Any:
-        """As they came with the event."""
-        return msgspec.msgpack.decode(self.x)
-
-
-@dataclass(slots=True)
-class Held:
-    """A label that waits for its event."""
-
-    y: Any
-    at: int
-    since: int | None
-    place: Place
-
-
-@dataclass(slots=True)
-class Known:
-    """An id that is done with: labelled, or else expired."""
-
-    labelled: bool
-    since: int | None
 
 
 class LabelStore:
@@ -111,11 +73,15 @@ class LabelStore:
     def __init__(self, rules: LateRules) -> None:
         self.rules = rules
         self.clock = StreamClock(rules.clock_step_ms)
-        self.waiting: dict[Any, Waiting] = {}
-        self.early: dict[Any, Held] = {}
-        self.known: dict[Any, Known] = {}
-        self.bytes = 0
+        self.waiting: Kept[Waiting] = Kept()
+        self.early: Kept[Held] = Kept()
+        self.known: Kept[Known] = Kept()
         self.counts: Counter[str] = Counter(dict.fromkeys(_COUNTS, 0))
+
+    @property
+    def bytes(self) -> int:
+        """What everything in it is counted with."""
+        return self.waiting.bytes + self.early.bytes + self.known.bytes
 
     # ---- looking things up, as of the time a record would make it
 
@@ -139,11 +105,11 @@ class LabelStore:
 
     def take_event(self, identity: Any) -> None:
         """The event's label has come."""
-        self.bytes -= self.waiting.pop(identity).size
+        self.waiting.take(identity)
 
     def take_label(self, identity: Any) -> None:
         """The label's event has come."""
-        del self.early[identity]
+        self.early.take(identity)
 
     def tick(self, timestamp: int) -> None:
         """A record was taken: let time pass, and what has waited too long go."""
@@ -160,7 +126,7 @@ class LabelStore:
         while self.early and self._is_over(_first(self.early).since, now):
             self._give_up()
         while self.known and self._is_over(_first(self.known).since, now):
-            del self.known[next(iter(self.known))]
+            self.known.take(self.known.oldest())
 
     def wait(self, identity: Any, x: Any, timestamp: int) -> Waiting | None:
         """Let an event wait for its label; None if it cannot."""
@@ -168,10 +134,10 @@ class LabelStore:
             self._count(NEVER)
             return None
         entry = Waiting(msgspec.msgpack.encode(x), timestamp, self.clock.stamp)
-        self.waiting[identity] = entry
-        self.bytes += entry.size
-        while len(self.waiting) > self.rules.max_events or self.bytes > self.rules.max_bytes:
+        self.waiting.put(identity, entry)
+        while len(self.waiting) > self.rules.max_events:
             self._expire()
+        self._fit()
         return entry
 
     def brought(self, identity: Any) -> None:
@@ -179,14 +145,16 @@ class LabelStore:
         self._count(AT_ONCE)
         if identity is None:
             return
-        if self.early.pop(identity, None) is not None:
+        if self.early.take(identity) is not None:
             self._count(DUPLICATE)
         if identity not in self.waiting:
             self._remember(identity, labelled=True)
+            self._fit()
 
     def met(self, identity: Any) -> None:
         """A label and its event have met, whichever came first."""
         self._remember(identity, labelled=True)
+        self._fit()
         self._count(MATCHED)
 
     def refused(self) -> None:
@@ -201,26 +169,37 @@ class LabelStore:
         elif identity in self.early:
             self._count(DUPLICATE)
         else:
-            self.early[identity] = Held(y, timestamp, self.clock.stamp, place)
+            self.early.put(identity, Held(y, timestamp, self.clock.stamp, place))
             self._count(EARLY)
             while len(self.early) > self.rules.max_early:
                 self._give_up()
+            self._fit()
+
+    def _fit(self) -> None:
+        """Keep to the bytes there are."""
+        quarter = self.rules.max_bytes // 4
+        while self.bytes > self.rules.max_bytes:
+            if self.known.bytes > quarter:
+                self.known.take(self.known.oldest())
+            elif self.early.bytes > quarter:
+                self._give_up()
+            else:
+                self._expire()
 
     def _expire(self) -> None:
-        identity = next(iter(self.waiting))
-        self.bytes -= self.waiting.pop(identity).size
+        identity = self.waiting.oldest()
+        self.waiting.take(identity)
         self._remember(identity, labelled=False)
         self._count(EXPIRED)
 
     def _give_up(self) -> None:
-        del self.early[next(iter(self.early))]
+        self.early.take(self.early.oldest())
         self._count(UNMATCHED)
 
     def _remember(self, identity: Any, labelled: bool) -> None:
-        self.known.pop(identity, None)
-        self.known[identity] = Known(labelled, self.clock.stamp)
+        self.known.put(identity, Known(labelled, self.clock.stamp))
         while len(self.known) > self.rules.max_ids:
-            del self.known[next(iter(self.known))]
+            self.known.take(self.known.oldest())
 
     def _count(self, outcome: str) -> None:
         self.counts[outcome] += 1
@@ -237,14 +216,18 @@ class LabelStore:
     # ---- snapshots
 
     def state(self, models: list[str]) -> dict[str, Any]:
-        """Plain data, a function of the records alone; `models` in the order of the guesses."""
+        """Plain data, a function of the records alone; `models` in the order of the guesses, each of
+        which is written once: a class may have a long name, and be what all events are taken for.
+        """
+        said = Said()
         return {
             "models": models,
             "clock": self.clock.state(),
             "waiting": [
-                [identity, base64.b64encode(e.x).decode(), e.at, e.since, list(e.guesses)]
-                for identity, e in self.waiting.items()
+                [i, base64.b64encode(e.x).decode(), e.at, e.since, [*map(said, e.guesses)]]
+                for i, e in self.waiting.items()
             ],
+            "said": said.labels,
             "early": [[i, e.y, e.at, e.since, list(e.place)] for i, e in self.early.items()],
             "known": [[i, e.labelled, e.since] for i, e in self.known.items()],
             "counts": {name: self.counts[name] for name in _COUNTS},
@@ -259,19 +242,20 @@ class LabelStore:
         try:
             order = [rows(state["models"], "models").index(name) for name in models]
             store.clock.restore(rows(state["clock"], "clock"))
+            listed = state.get("said")  # older snapshots have the guesses themselves
+            labels = None if listed is None else [_said(one) for one in rows(listed, "said")]
             for identity, x, at, since, guesses in rows(state["waiting"], "waiting", 5):
-                said = [_said(guesses[number]) for number in order]
+                said = [guesses[number] for number in order]
+                said = [_said(one) if labels is None else labels[_number(one)] for one in said]
                 entry = Waiting(_packed(x), time_of(at, "at"), _time(since), said)
-                store.waiting[_new(identity, store.waiting)] = entry
-                store.bytes += entry.size
+                store.waiting.put(_new(identity, store.waiting), entry)
             for identity, y, at, since, (topic, number, offset) in rows(state["early"], "early", 5):
                 lane, at_offset = (count(n, "place", LARGEST_OFFSET) for n in (number, offset))
                 place = str(topic), lane, at_offset
                 held = Held(scalar(y, "a label"), time_of(at, "at"), _time(since), place)
-                store.early[_new(identity, store.early)] = held
+                store.early.put(_new(identity, store.early), held)
             for identity, labelled, since in rows(state["known"], "known", 3):
-                known = Known(bool(labelled), _time(since))
-                store.known[_new(identity, store.known)] = known
+                store.known.put(_new(identity, store.known), Known(bool(labelled), _time(since)))
             for name in _COUNTS:
                 store.counts[name] = count(state["counts"][name], name)
         except (
@@ -287,8 +271,14 @@ class LabelStore:
         return store
 
 
-def _first(kept: dict[Any, Any]) -> Any:
-    return kept[next(iter(kept))]
+def _number(guess: Any) -> int:
+    if type(guess) is not int or guess < 0:
+        raise ValueError(f"a guess with the number {guess!r}")
+    return guess
+
+
+def _first(kept: Kept[Any]) -> Any:
+    return kept[kept.oldest()]
 
 
 def _time(since: Any) -> int | None:

@@ -231,14 +231,22 @@ def take_run_time(model: Any, configured: Any) -> None:
             setattr(forest_of(model), name, getattr(forest_of(configured), name))
 
 
-def limits_of(models: Sequence[Any], min_class_events: int, max_waiting: int, codec: str) -> Limits:
+def limits_of(
+    models: Sequence[Any],
+    min_class_events: int,
+    max_waiting: int,
+    codec: str,
+    max_text_bytes: int | None = None,
+) -> Limits:
     """Bounds within which no model refuses an event: the tightest of all of them."""
     forests = [forest_of(model) for model in models]
+    texts = [forest.max_text_bytes for forest in forests]
     scaled = any(isinstance(model, RiverModel) for model in models)
     return Limits(
         max_classes=min(forest.max_classes for forest in forests),
         max_features=min(forest.max_features for forest in forests),
         max_categories=min(forest.max_categories for forest in forests),
+        max_text_bytes=min(texts if max_text_bytes is None else [*texts, max_text_bytes]),
         nonfinite="error" if any(f.nonfinite == "error" for f in forests) else "missing",
         min_class_events=min_class_events,
         max_waiting=max_waiting,

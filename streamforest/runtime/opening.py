@@ -110,6 +110,7 @@ def new_run(
             config.min_class_events,
             config.max_waiting,
             _codec_rules(pipeline),
+            config.max_text_bytes,
         ),
         snapshots,
         _settings(

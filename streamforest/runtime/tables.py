@@ -100,6 +100,7 @@ class Config:
     bounds: Bounds
     min_class_events: int
     max_waiting: int
+    max_text_bytes: int | None
     bad_events: str
     top: int
     pack: bool
@@ -219,10 +220,12 @@ EVENTS = {
     "max_bytes": whole(64, 1 << 30, default=BOUNDS.max_bytes),
     "max_text": whole(1, 16_384, default=BOUNDS.max_text),
     "max_depth": whole(2, 100, default=BOUNDS.max_depth),
+    "max_items": whole(16, 10**8, default=BOUNDS.max_items),
 }
 LIMITS = {
     "min_class_events": whole(1, 10**9, default=1),
     "max_waiting": whole(1, 10**7, default=10_000),
+    "max_text_bytes": whole(1_024, 1 << 36, default=None),
 }
 PREDICTIONS = {
     "top": whole(1, 1_000, default=3),

@@ -37,6 +37,7 @@ REASONS = (
     "too_large",
     "too_long",
     "too_deep",
+    "too_many",
     "empty",
     "version",
     "feature",

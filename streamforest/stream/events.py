@@ -21,7 +21,12 @@ import numpy as np
 from msgspec import Meta
 
 from streamforest.errors import EventError
-from streamforest.stream.depth import json_is_deeper, msgpack_is_deeper
+from streamforest.stream.depth import (
+    json_holds_more,
+    json_is_deeper,
+    msgpack_holds_more,
+    msgpack_is_deeper,
+)
 
 VERSION = 1
 
@@ -38,17 +43,24 @@ class Bounds:
     """Characters of a label, an id, a feature's name or a category."""
     max_depth: int = 32
     """Levels of arrays and objects, also in fields that an event does not have."""
+    max_items: int = 1 << 17
+    """Values in all of its arrays and objects, and names in objects; in unknown fields too."""
 
     def rules(self) -> str:
         """In a few words, for the journal: events are judged by these."""
-        return f"max_bytes={self.max_bytes} max_text={self.max_text} max_depth={self.max_depth}"
+        return (
+            f"max_bytes={self.max_bytes} max_text={self.max_text} max_depth={self.max_depth} "
+            f"max_items={self.max_items}"
+        )
 
 
 BOUNDS = Bounds()
 Text = Annotated[str, Meta(max_length=BOUNDS.max_text)]
 Name = Annotated[str, Meta(max_length=BOUNDS.max_text, description="a feature's name")]
 Value = float | bool | Text | None
-Label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | None
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Time = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]  # which NaN is not
+Label = bool | Whole | float | Text | None
 Vector = list[float]
 
 
@@ -57,10 +69,10 @@ class Event(msgspec.Struct, gc=False):
 
     x: dict[Name, Value] | Vector
     y: Label = None
-    id: Text | int | None = None
-    ts: int | float | Text | None = None
+    id: Text | Whole | None = None
+    ts: Whole | Time | Text | None = None
     coarse: Label = None
-    v: int = VERSION
+    v: Whole = VERSION
 
 
 Decoder = Callable[[bytes | None], Event]
@@ -73,7 +85,7 @@ def event_type(
     labels alone among them, whose `x` is then UNSET.
     """
     text = Annotated[str, Meta(max_length=bounds.max_text)]
-    label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | text | None
+    label = bool | Whole | float | text | None
     x: Any = dict[text, float | bool | text | None] | Vector
     x = x | bytes if raw else x
     return msgspec.defstruct(
@@ -81,10 +93,10 @@ def event_type(
         [
             ("x", x | msgspec.UnsetType, msgspec.UNSET) if labels else ("x", x),
             ("y", label, None),
-            ("id", text | int | None, None),
-            ("ts", int | float | text | None, None),
+            ("id", text | Whole | None, None),
+            ("ts", Whole | Time | text | None, None),
             ("coarse", label, None),
-            ("v", int, VERSION),
+            ("v", Whole, VERSION),
         ],
         gc=False,
         forbid_unknown_fields=strict,
@@ -120,7 +132,7 @@ def decoder(form: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False
                 raise
             raise EventError(f"no event: {error}", "undecodable") from None
         if event.v != VERSION or type(event.x) is bytes or event.x is msgspec.UNSET:
-            return checked(event)
+            return checked(event, bounds)
         return event  # type: ignore[no-any-return]
 
     return decode
@@ -145,7 +157,7 @@ def invalid(error: msgspec.ValidationError) -> EventError:
     return EventError(f"no event: {text}", "invalid")
 
 
-def checked(event: Any) -> Event:
+def checked(event: Any, bounds: Bounds) -> Event:
     """A decoded event, of a version known here, its vector as numbers."""
     if event.v != VERSION:
         raise EventError(
@@ -157,31 +169,38 @@ def checked(event: Any) -> Event:
             "invalid",
         )
     if type(event.x) is bytes:
+        if len(event.x) > 4 * bounds.max_items:
+            raise _too_many(bounds.max_items)
         event.x = _vector(event.x)
     found: Event = event
     return found
 
 
 def _parser(form: Format, bounds: Bounds, labels: bool) -> Callable[[Any], Any]:
-    """Bytes to an event, with an eye on how deep they go.
+    """Bytes to an event, with an eye on how deep they go and how many items they hold.
 
     An event without unknown fields is as deep as its type, so a parser that refuses others comes
     first; only what it refuses is measured. Once a stream is known to have unknown fields, its
-    messages are measured at once: the outcome is the same, and one attempt is spared.
+    messages are measured at once: the outcome is the same, and one attempt is spared. No message has
+    more items than bytes, so only large ones are counted.
     """
     module = msgspec.json if form == "json" else msgspec.msgpack
     is_deeper = json_is_deeper if form == "json" else _msgpack_is_deeper
+    holds_more = json_holds_more if form == "json" else msgpack_holds_more
     raw = form != "json"
     plain = module.Decoder(event_type(bounds, raw, strict=True, labels=labels)).decode
     usual = module.Decoder(event_type(bounds, raw, labels=labels)).decode
-    most, has_more = bounds.max_depth, False
+    most, most_items, has_more = bounds.max_depth, bounds.max_items, False
 
     def parse(value: bytes) -> Any:
         nonlocal has_more
+        if len(value) > most_items and holds_more(value, most_items):
+            raise _too_many(most_items)
         if not has_more:
             try:
                 return plain(value)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                # also of an unknown field whose name is no UTF-8: the usual way passes over that
                 unknown = "unknown field" in str(error)
         if is_deeper(value, most):
             raise _too_deep(most)
@@ -198,6 +217,10 @@ def _msgpack_is_deeper(value: bytes, most: int) -> bool:
 
 def _too_deep(most: int) -> EventError:
     return EventError(f"no event: nested in more than events.max_depth={most} levels", "too_deep")
+
+
+def _too_many(most: int) -> EventError:
+    return EventError(f"no event: more than events.max_items={most:,} items", "too_many")
 
 
 def _vector(raw: bytes) -> Vector:

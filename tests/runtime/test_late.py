@@ -20,6 +20,7 @@ from streamforest.runtime.state import RunState
 from streamforest.stream.aligned import Alignment
 from streamforest.stream.events import Format, decoder, encode
 from streamforest.stream.records import Stretch
+from streamforest.text import kept_bytes
 
 NOW = 1_700_000_000_000
 FAR = 253_402_300_799_000
@@ -67,11 +68,12 @@ def test_where_the_records_are_cut_changes_nothing() -> None:
 
 
 def test_a_store_is_the_same_after_a_snapshot() -> None:
-    state, _ = run(records(400), 100)
+    state, _ = run(records(450), 100)
     assert state.late is not None
+    assert state.late.waiting
+    for entry in state.late.waiting.values():
+        entry.guesses.append("a")
     told = state.late.state(["main"])
-    for entry in told["waiting"]:
-        entry[4] = ["a"]
     again = LabelStore.from_state(RULES, told, ["main"])
     assert again.state(["main"]) == told
     assert again.bytes == state.late.bytes
@@ -276,3 +278,73 @@ def test_the_settings_of_late_labels_are_checked(tmp_path: Path) -> None:
     path.write_text('[pipeline]\nname = "p"\n[source]\ndataset = "digits"\n[labels]\n', "utf-8")
     with pytest.raises(ConfigError, match=r"add \[kafka\] servers"):
         load_pipeline(path)
+
+
+def counted(store: LabelStore) -> int:
+    """What a store holds, id by id."""
+    ids = sum(kept_bytes(i) for kept in (store.waiting, store.early, store.known) for i in kept)
+    entries = [*store.waiting.values(), *store.early.values()]
+    return ids + sum(entry.size for entry in entries)
+
+
+def test_ids_count_wherever_they_are_held() -> None:
+    rules = LateRules(wait_ms=10**9, max_bytes=100_000, max_early=10**6, max_events=10**6)
+    store = LabelStore(rules)
+    place = ("t", 0, 0)
+    for i in range(3_000):
+        store.tick(NOW + i)
+        if i % 3 == 0:
+            store.wait(f"w{i}" + "x" * 250, [1.0], NOW + i)
+        elif i % 3 == 1:
+            store.hold(f"e{i}" + "y" * 250, "l" * 100, NOW + i, place)
+        else:
+            store.brought(f"b{i}" + "z" * 250)
+        assert store.bytes == counted(store) <= rules.max_bytes
+        assert i < 2_000 or min(map(len, (store.waiting, store.early, store.known))) > 30
+    again = LabelStore.from_state(rules, {**store.state([]), "models": []}, [])
+    assert again.bytes == store.bytes
+    assert again.state([]) == store.state([])
+    for counts, lost in (("expired", store.waiting), ("unmatched", store.early)):
+        assert store.counts[counts] == 1_000 - len(lost), "each is accounted for"
+
+
+def test_a_store_beyond_lowered_bytes_keeps_to_them_with_the_next_record() -> None:
+    store = LabelStore(LateRules())
+    for i in range(400):
+        store.hold(f"early {i}", "y", NOW, ("t", 0, i))
+        store.brought(f"known {i}")
+    lowered = LabelStore.from_state(LateRules(max_bytes=65_536), store.state([]), [])
+    assert lowered.bytes > 65_536
+    lowered.wait("w", [1.0], NOW)
+    assert lowered.bytes == counted(lowered) <= 65_536
+    assert "w" in lowered.waiting
+
+
+def test_a_guess_is_written_once_and_guesses_of_before_are_read() -> None:
+    store = LabelStore(LateRules())
+    said: list[Any] = ["class " * 40, 1, True, 1.0, None]
+    for i in range(50):
+        entry = store.wait(i, [1.0], NOW)
+        assert entry is not None
+        entry.guesses += [said[i % 5], said[0]]
+    told = store.state(["main", "other"])
+    assert len(str(told)) < 10_000
+    again = LabelStore.from_state(LateRules(), told, ["other", "main"])
+    for i, entry in again.waiting.items():
+        assert [(type(g), g) for g in entry.guesses] == [
+            (str, said[0]),
+            (type(said[i % 5]), said[i % 5]),
+        ]
+    assert again.state(["other", "main"])["said"] == ["class " * 40, 1, True, 1.0, None]
+    for one in told["waiting"]:
+        one[4] = [told["said"][number] for number in one[4]]
+    del told["said"]
+    before = LabelStore.from_state(LateRules(), told, ["main", "other"])
+    assert [e.guesses for e in before.waiting.values()] == [
+        e.guesses for e in store.waiting.values()
+    ]
+    for wrong in (-1, 7, "a", True, None):
+        damaged = store.state(["main", "other"])
+        damaged["waiting"][0][4] = [wrong, 0]
+        with pytest.raises(SnapshotError, match="label store"):
+            LabelStore.from_state(LateRules(), damaged, ["main", "other"])
