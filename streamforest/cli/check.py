@@ -48,7 +48,7 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
     if config.kafka is not None and config.source is not None:
         rows.append(("source", _replayed(config.source, config)))
     for label, text in rows:
-        click.echo(f"{label:<9} {text}")
+        click.echo(f"{label:<9} {printable(text, 4_000)}")  # names of files and modules are in it
     asked = "" if config.kafka is None else "; the broker was not asked"
     click.echo(f"no mistakes found{asked}")
 

@@ -14,7 +14,7 @@ from streamforest.runtime.config import load_pipeline
 from streamforest.runtime.tables import Config
 from streamforest.stream.dlq import letters, send_back
 from streamforest.stream.security import Connection
-from streamforest.text import printable
+from streamforest.text import printable, shown
 
 
 @click.group()
@@ -41,18 +41,19 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
     connection, config = _config(pipeline)
     reasons: Counter[str] = Counter()
     for letter in letters(connection, config.topics.dead_letters, limit):
-        reasons[letter.reason] += 1
+        reasons[printable(letter.reason, 40)] += 1  # it may be as long as a message
         size = letter.truncated or len(letter.value or b"")
         if as_json:
             told = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
             told |= {"reason": letter.reason, "message": letter.message, "bytes": size}
             click.echo(json.dumps(told))
         else:
-            place = f"{printable(letter.topic, 249)}-{letter.partition}@{letter.offset}"
+            where = f"{shown(letter.partition, 20)}@{shown(letter.offset, 20)}"
+            place = f"{printable(letter.topic, 249)}-{where}"
             why = f"{printable(letter.reason, 40)}  {size} B  {printable(letter.message, 200)}"
             click.echo(f"{place}  {why}")
     if not as_json:
-        counts = [f"{printable(reason, 40)} {n}" for reason, n in reasons.most_common(50)]
+        counts = [f"{reason} {n}" for reason, n in reasons.most_common(50)]
         click.echo(", ".join(counts) or "none")
 
 

@@ -115,7 +115,7 @@ def full_name(name: str) -> str:
     >>> full_name("s-000000050000"), full_name("50000")
     ('s-000000050000', 's-000000050000')
     """
-    return f"s-{int(name):012d}" if name.isascii() and name.isdigit() else name
+    return f"s-{int(name):012d}" if name.isascii() and name.isdigit() and len(name) < 20 else name
 
 
 def _written(path: Path) -> str | None:

@@ -17,6 +17,8 @@ from streamforest.text import shown
 
 PREFIX = "STREAMFOREST_"
 _MAX_BYTES = 1 << 20
+_DEEPEST = 50  # levels of tables and lists
+_MOST_BITS = 1_024  # of a whole number
 
 
 @dataclass
@@ -109,8 +111,25 @@ def _read(path: Path) -> dict[str, Any]:
     if len(raw) > _MAX_BYTES:
         raise ConfigError(f"{path}: larger than 1 MB; a pipeline file is a short TOML text")
     try:
-        return tomllib.loads(raw.decode("utf-8-sig"))  # some editors begin with a byte order mark
+        tables = tomllib.loads(raw.decode("utf-8-sig"))  # some editors begin with a byte order mark
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    _check_sizes(path, tables)
+    return tables
+
+
+def _check_sizes(path: Path, tables: dict[str, Any]) -> None:
+    """ConfigError for what no key could hold and no message could show."""
+    waiting: list[tuple[str, int, Any]] = [("", 0, tables)]
+    while waiting:
+        name, depth, value = waiting.pop()
+        if depth > _DEEPEST:
+            raise ConfigError(f"{path}: {name}… is nested deeper than {_DEEPEST} levels")
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise ConfigError(f"{path}: {name}: a whole number of over {_MOST_BITS} bits")
+        inner: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
+        if isinstance(value, list):
+            inner = enumerate(value)
+        waiting += [(f"{name}.{key}".lstrip("."), depth + 1, one) for key, one in inner]

@@ -276,10 +276,12 @@ def has_port(folder: Path) -> bool:
 
 def _read_state(folder: Path) -> dict[str, int]:
     try:
-        state = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with (folder / "broker.json").open("rb") as file:
+            state = json.loads(file.read(65_536))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return state if isinstance(state, dict) else {}
+    known = state.items() if isinstance(state, dict) else ()
+    return {name: value for name, value in known if type(value) is int and 0 <= value < 1 << 31}
 
 
 def _is_ours(pid: int, folder: Path) -> bool:

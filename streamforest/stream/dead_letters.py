@@ -115,5 +115,10 @@ def read_letter(record: Any) -> Letter | None:
             value=record.value,
             headers=passed_on(record.headers),
         )
-    except (KeyError, ValueError):
+    except (
+        KeyError,
+        ValueError,
+        AttributeError,
+        TypeError,
+    ):  # a header's value may be nothing at all
         return None

@@ -19,7 +19,7 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.errors import AuthorizationError, KafkaError
 
 from streamforest.errors import BrokerError
-from streamforest.stream.dead_letters import Letter, read_letter
+from streamforest.stream.dead_letters import TRUNCATED, Letter, read_letter
 from streamforest.stream.kafka_clients import admin, connect
 from streamforest.stream.kafka_permissions import (
     Need,
@@ -30,8 +30,10 @@ from streamforest.stream.kafka_permissions import (
 )
 from streamforest.stream.kafka_topics import Topics
 from streamforest.stream.security import Connection
+from streamforest.text import shown
 
 _AT_ONCE = 1_000  # letters sent back in one transaction
+_BYTES_AT_ONCE = 16 << 20  # bytes of them
 _PATIENCE = 30.0  # seconds for a broker that brings nothing
 _MAX_METADATA = 4_096  # bytes; a broker takes no more with an offset
 
@@ -116,9 +118,15 @@ class _Done:
             return cls(0, {})
         try:
             of = {str(r): int(at) for r, at in json.loads(committed.metadata or "{}").items()}
-        except (ValueError, AttributeError, TypeError) as error:
+        except (
+            ValueError,
+            AttributeError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise BrokerError(
-                f"dlq replay: its last commit says {committed.metadata[:100]!r}, which this version "
+                f"dlq replay: its last commit says {shown(committed.metadata)}, which this version "
                 "cannot read"
             ) from error
         return cls(committed.offset, of)
@@ -174,7 +182,7 @@ def send_back(
         for tp in _partitions(consumer, topics.dead_letters):
             done = _Done.read(consumer.committed(tp, metadata=True, timeout_ms=20_000))
             records = _records(consumer, tp, done.before(reason))
-            while batch := list(islice(records, _AT_ONCE)):
+            for batch in _batches(records):
                 found = [(read_letter(record), record.offset) for record in batch]
                 new = [one for one, at in found if one is None or not done.has(one, at)]
                 back = [
@@ -206,6 +214,24 @@ def send_back(
         producer.close(timeout=5)
         consumer.close(autocommit=False)
     return sent, left
+
+
+def _batches(records: Iterator[Any]) -> Iterator[list[Any]]:
+    """Records as they go into one transaction: not too many, nor too large all together.
+
+    One that says that its value is elsewhere ends a batch: how large that is, nobody knows before.
+    """
+    batch: list[Any] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.value or b"") + len(record.key or b"")
+        cut = any(name == TRUNCATED for name, _ in record.headers or ())
+        if len(batch) >= _AT_ONCE or size >= _BYTES_AT_ONCE or cut:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _wanted(letter: Letter, lanes: Mapping[str, Collection[int]], reason: str | None) -> bool:

@@ -232,8 +232,9 @@ def _vector(raw: bytes) -> Vector:
 
 
 def encode(event: dict[str, Any], form: Format = "json") -> bytes:
-    """An event's message; what the replay and the tests send."""
-    return msgspec.json.encode(event) if form == "json" else msgspec.msgpack.encode(event)
+    """An event's message; what the replay and the tests send. What has no form there goes as text."""
+    encoder = msgspec.json.encode if form == "json" else msgspec.msgpack.encode
+    return encoder(event, enc_hook=str)
 
 
 def json_schema() -> dict[str, Any]:

@@ -241,7 +241,7 @@ def commit_number(metadata: str) -> int:
     """The number of the commit that wrote a committed offset's text."""
     try:
         return int(json.loads(metadata)["commit"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise RecoveryError(
             f"the group's committed offsets carry {metadata[:100]!r}, which no pipeline wrote: "
             "another program uses this group; give the pipeline another kafka.group"

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, MessageSizeTooLargeError
 
 from streamforest.errors import BrokerError
 from streamforest.stream.events import Format, encode
@@ -157,6 +157,11 @@ def replay(
                 progress(sent)
         _check(producer, futures)
         progress(sent)
+    except MessageSizeTooLargeError as error:
+        raise BrokerError(
+            f"replay stopped after {sent:,} messages: the source has one that is larger than the broker "
+            "takes (1 MB, if its settings are the usual ones); shorten it, or remove it"
+        ) from error
     except KafkaError as error:
         raise BrokerError(
             f"replay stopped after {sent:,} messages: {type(error).__name__}: {error}"

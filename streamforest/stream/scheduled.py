@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from streamforest.datasets.schedule import schedule_rows
 from streamforest.errors import ConfigError, EventError
 from streamforest.stream.events import decoder
 from streamforest.stream.recorded import ClassSchedule, RecordedRow, Source
+from streamforest.text import shown
 
 
 class ScheduledFile:
@@ -68,5 +70,6 @@ def _coded(classes: ClassSchedule, codes: dict[Label, int]) -> str | list[int]:
         return classes.order
     unknown = [label for label in classes.order if label not in codes]
     if unknown:
-        raise ConfigError(f"order lists {unknown}, labels the file does not have: {list(codes)}")
+        there = shown(list(islice(codes, 200)), 1_000)
+        raise ConfigError(f"order lists {shown(unknown)}, labels the file does not have: {there}")
     return [codes[label] for label in classes.order]

@@ -23,6 +23,8 @@ from streamforest.text import printable
 LINES = (".jsonl", ".ndjson")
 SUFFIXES = (*LINES, ".csv", ".parquet")
 _BLOCK = 1 << 20
+_LONGEST_ROW = 4 << 20  # characters of a table's row, if events.max_bytes is not more
+_MOST_HELD = 64 << 20  # bytes of a Parquet file's rows at a time
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -106,32 +108,65 @@ class CsvSource(TableSource):
         # bytes that are no UTF-8 stay what they are, and make their row a dead letter
         return self.path.open(newline="", encoding="utf-8-sig", errors="surrogateescape")
 
+    def _rows(self, file: TextIO) -> Iterator[tuple[int, list[str]]]:
+        """The last line and the cells of every row, the header's too; a blank line is no row."""
+        lines = _Lines(file, max(_LONGEST_ROW, self._bounds.max_bytes))
+        reader = csv.reader(lines)
+        try:
+            for cells in reader:
+                lines.row = 0
+                if cells:
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise ConfigError(
+                f"file = '{self.path}': line {reader.line_num + lines.failed} is no row of a table: {error}"
+            ) from error
+
     def _count(self) -> int:
         with self._open() as file:
-            reader = csv.reader(file)
-            try:
-                _check_columns(self.path, _header(reader), self._label, self._id)
-                return sum(1 for cells in reader if cells)
-            except csv.Error as error:
-                raise ConfigError(
-                    f"file = '{self.path}': line {reader.line_num} is no row of a table: {error}"
-                ) from error
+            rows = self._rows(file)
+            _, names = next(rows, (0, []))
+            _check_columns(self.path, names, self._label, self._id)
+            return sum(1 for _ in rows)
 
     def _read(self, start: int) -> Iterator[RecordedRow]:
         with self._open() as file:
-            reader = csv.reader(file)
-            names = _header(reader)
+            rows = self._rows(file)
+            _, names = next(rows)
             own = None if self._id is None else names.index(self._id)
-            for number, cells in enumerate(filter(None, reader)):  # a blank line is no row
+            for number, (line, cells) in enumerate(rows):
                 if number < start:
                     continue
                 if len(cells) != len(names):
-                    yield _misshapen(number, reader.line_num, cells, len(names))
+                    yield _misshapen(number, line, cells, len(names))
                     continue
                 row: dict[str, Any] = dict(zip(names, map(_cell, cells)))
                 if own is not None:  # as text: 007 is not 7
                     row[names[own]] = cells[own] if cells[own].strip() else None
                 yield _row(number, row, self._label, self._id, self._bounds)
+
+
+class _Lines:
+    """The lines of a file, for a reader of rows: none is read on when its row is too long for any table."""
+
+    def __init__(self, file: TextIO, most: int) -> None:
+        self._file, self._most = file, most
+        self.row = 0
+        """Characters of the row so far; who has read a row sets it back."""
+        self.failed = False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(self._most - self.row + 1)
+        self.row += len(line)
+        if self.row > self._most:
+            self.failed = True
+            raise csv.Error(f"it is longer than {self._most:,} characters")
+        if not line:
+            raise StopIteration
+        return line
 
 
 class ParquetSource(TableSource):
@@ -146,15 +181,16 @@ class ParquetSource(TableSource):
             ) from None
         try:
             return parquet.ParquetFile(self.path)
-        except (ValueError, OSError) as error:  # ArrowInvalid is a ValueError
+        except Exception as error:  # pyarrow raises whatever the damage brings about
             raise ConfigError(
                 f"file = '{self.path}': not a Parquet file ({_first(error)})"
             ) from error
 
     def _batches(self) -> Iterator[Any]:
+        file = self._open()
         try:
-            yield from self._open().iter_batches(batch_size=4_096)
-        except (ValueError, OSError) as error:  # damage behind a sound footer
+            yield from file.iter_batches(batch_size=_rows_at_once(file.metadata))
+        except Exception as error:  # damage behind a sound footer
             raise DatasetError(f"{self.path}: damaged: {_first(error)}") from error
 
     def _count(self) -> int:
@@ -166,10 +202,34 @@ class ParquetSource(TableSource):
         number = 0
         for batch in self._batches():
             if number + len(batch) > start:
-                for i, row in enumerate(batch.to_pylist()):
-                    if number + i >= start:
+                for i, row in enumerate(_pylist(batch)):
+                    if number + i < start:
+                        continue
+                    if isinstance(row, str):
+                        yield _refused(number + i, f"row {number + i} cannot be read: {row}")
+                    else:
                         yield _row(number + i, row, self._label, self._id, self._bounds)
             number += len(batch)
+
+
+def _rows_at_once(metadata: Any) -> int:
+    """Rows to hold at a time: fewer where they are large."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    largest = max((g.total_byte_size / max(1, g.num_rows) for g in groups), default=0.0)
+    return max(1, min(4_096, int(_MOST_HELD / max(1.0, largest))))
+
+
+def _pylist(batch: Any) -> list[dict[str, Any] | str]:
+    """The rows of a batch; for one that has a value which Python has not, what it says to that."""
+    try:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    except Exception:  # text that is no UTF-8, a year beyond 9999, a time zone that nobody knows
+        if len(batch) > 1:
+            return [row for i in range(len(batch)) for row in _pylist(batch.slice(i, 1))]
+        try:
+            return batch.to_pylist()  # type: ignore[no-any-return]
+        except Exception as error:
+            return [_first(error)]
 
 
 def open_file(
@@ -208,14 +268,13 @@ def _first(error: BaseException) -> str:
 def _misshapen(number: int, line: int, cells: list[str], wanted: int) -> RecordedRow:
     """A row whose cells belong to no columns for certain: no event, in a topic neither."""
     count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
-    problem = f"line {line} has {count}, the header has {wanted}"
-    told = json.dumps({"problem": problem, "cells": cells}, ensure_ascii=False)
+    return _refused(number, f"line {line} has {count}, the header has {wanted}", cells=cells)
+
+
+def _refused(number: int, problem: str, **more: Any) -> RecordedRow:
+    """A row that is no event, and says so."""
+    told = json.dumps({"problem": problem, **more}, ensure_ascii=False)
     return RecordedRow(number, None, told.encode("utf-8", "surrogateescape"), problem)
-
-
-def _header(reader: Iterator[list[str]]) -> list[str]:
-    """The first line that is not blank; nothing where there is none."""
-    return next(filter(None, reader), [])
 
 
 def _is_unicode(text: str) -> bool:

@@ -37,6 +37,19 @@ def test_a_good_file_says_what_it_means(tmp_path: Path) -> None:
     assert "may be published twice" in again.stdout
 
 
+def test_it_says_by_which_names_metrics_are_served(tmp_path: Path) -> None:
+    done = invoke(
+        tmp_path,
+        PIPELINE,
+        "--set",
+        "metrics.host=::1",
+        "--set",
+        'metrics.allowed_hosts=["a", "b.c"]',
+    )
+    told = "metrics   http://[::1]:9108/metrics, also asked for as a, b.c"
+    assert told in done.stdout.splitlines(), done.output
+
+
 def test_a_file_run_says_so_too(tmp_path: Path) -> None:
     text = '[pipeline]\nname = "p"\n[source]\ndataset = "bananas"\nevents = 50\n'
     done = invoke(tmp_path, text, "--set", "run.snapshot_every=70")

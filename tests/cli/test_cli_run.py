@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -52,6 +55,22 @@ def test_a_run_ends_with_a_report_and_its_files() -> None:
     assert "p50 / p99 per batch" in lines["latency"]
     assert Path("runs/small/snapshots/s-000000000600.safetensors").is_file()
     assert len(Path("runs/small/predictions.jsonl").read_text().splitlines()) == 600
+
+
+def test_metrics_are_served_by_the_names_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = import_module("streamforest.cli.run")
+    asked = []
+
+    def serve(*arguments: Any) -> AbstractContextManager[None]:
+        asked.append(arguments[1:])
+        return nullcontext()
+
+    monkeypatch.setattr(run, "MetricsServer", serve)
+    assert invoke("--max-events", "40").exit_code == 0
+    assert asked == [], "a file run has none unless it is told to"
+    set_ = ("metrics.port=9107", "metrics.host=::1", 'metrics.allowed_hosts=["consumer"]')
+    assert invoke("--max-events", "40", *(a for s in set_ for a in ("--set", s))).exit_code == 0
+    assert asked == [("::1", 9107, ("consumer",))]
 
 
 def test_a_limited_run_says_where_it_stands_and_the_next_goes_on() -> None:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
+from kafka.errors import MessageSizeTooLargeError
+
+from streamforest.errors import BrokerError
+from streamforest.stream import replay as module
 from streamforest.stream.recorded import RecordedSource
-from streamforest.stream.replay import ReplayOptions, messages
+from streamforest.stream.replay import ReplayOptions, messages, replay
+from streamforest.stream.tables import open_file
 
 
 def test_the_same_options_give_the_same_messages() -> None:
@@ -32,3 +41,24 @@ def test_vectors() -> None:
     source = RecordedSource.open("bananas", events=1)
     (one,) = messages(source, ReplayOptions("t", vectors=True))
     assert isinstance(json.loads(one.value)["x"], list)
+
+
+def test_a_message_that_no_broker_takes_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Producer:
+        def send(self, topic: str, value: bytes, partition: int) -> Callable[..., Any]:
+            if len(value) > 1 << 20:
+                raise MessageSizeTooLargeError("as kafka-python does")
+            return lambda **settings: None
+
+        def close(self, timeout: float) -> None:
+            """Nothing is held."""
+
+    monkeypatch.setattr(module, "prepare", lambda where, topics: dict(topics))
+    monkeypatch.setattr(module, "connect", lambda *asked, **settings: Producer())
+    (tmp_path / "e.jsonl").write_bytes(b'{"x": [1]}\n' * 3 + b"x" * 5_000_000)
+    with pytest.raises(
+        BrokerError, match=r"stopped after 3 messages: the source has one .* remove it"
+    ):
+        replay("", open_file(tmp_path / "e.jsonl", None, "y", None), ReplayOptions("t"))

@@ -41,12 +41,12 @@ def test_csv_and_parquet_give_the_same_events(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        open_file(tmp_path / "none.csv", None, "y", None, 100)
+        open_file(tmp_path / "none.csv", None, "y", None)
     (tmp_path / "e.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match="has no such column; it has a, b"):
-        open_file(tmp_path / "e.csv", None, "y", None, 100)
+        open_file(tmp_path / "e.csv", None, "y", None)
     with pytest.raises(ConfigError, match="ends in"):
-        open_file(tmp_path / "e.txt", None, "y", None, 100)
+        open_file(tmp_path / "e.txt", None, "y", None)
 
 
 def test_a_file_runs_through_the_loop_bad_lines_included(tmp_path: Path) -> None:
