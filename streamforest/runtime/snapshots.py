@@ -175,7 +175,7 @@ class SnapshotFolder:
             raise SnapshotError(f"{path}: not the file that was committed: its hash differs")
         try:
             return snapshot.decode(data)
-        except SnapshotError as error:
+        except (ValueError, RecursionError) as error:  # a SnapshotError is a ValueError
             raise SnapshotError(f"{path}: {error}") from error
 
     def older(self, name: str) -> Iterator[str]:
