@@ -14,7 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from streamforest.errors import RecoveryError, SnapshotError, StreamForestError
+from streamforest.errors import (
+    RecoveryError,
+    SnapshotError,
+    StreamForestError,
+    VersionChangeError,
+)
 from streamforest.runtime.journal import Entry, Standing, read_entry, read_standing
 from streamforest.runtime.recovery import Advance, Restore, apply, newest_usable
 from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
@@ -29,6 +34,7 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 5_000  # records advanced before the group is looked after again
 _QUEUED = 1_000  # journal records in hand; no more are read until there are fewer
 _AGAIN = 5.0  # seconds before following is tried anew after something went wrong
+_ANOTHER_RULE = 60.0  # seconds before it is tried anew where the owner learns by another rule
 
 AtCommit = Callable[[RunState, int], None]
 """Told after each commit that was followed: the state, and where the journal has its record."""
@@ -80,6 +86,14 @@ class Follower:
             if self.state is not None or self._load():
                 self._follow()
                 self.trouble = None
+        except VersionChangeError as error:
+            # another version owns the partitions, as in the middle of an update: this process is ready to
+            # take over all the same, from a snapshot. Nor is the change accepted here, whatever was asked
+            # for: snapshots of another state would stand under the names of the owner's.
+            self.trouble = None
+            log.warning("standing by without following the journal: %s", error)
+            self._not_before = time.monotonic() + _ANOTHER_RULE
+            self.close()
         except StreamForestError as error:
             self.trouble = str(error)
             log.warning("cannot follow the journal: %s", error)

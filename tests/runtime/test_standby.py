@@ -69,3 +69,29 @@ def test_a_standby_far_behind_reads_no_further_than_it_can_follow(
         most = max(most, len(follower._queue))
     assert followed == list(range(10_000))
     assert most <= 3_000
+
+
+def test_a_standby_of_another_rule_follows_nothing_and_is_ready_to_take_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of an update: the owner has the old version, who stands by the new one."""
+    models = {"main": ConsistentForestClassifier(n_trees=1)}
+    limits = limits_of(list(models.values()), 1, 100, "")
+    journal = LongJournal(0, 10, 0)
+    journal.left = [(0, msgspec.json.encode(Entry(0, 0, 5, rules=limits.rules())))]
+    follower = Follower(
+        journal,  # type: ignore[arg-type]
+        SnapshotFolder(tmp_path),
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        lambda state, place: pytest.fail("it was followed"),
+    )
+    follower.begin(RunState.new(models, limits), Standing(-1, -1, 0, "s-000000000000", "", -1))
+    monkeypatch.setattr(ConsistentForestClassifier, "learning_revision", 2)
+    follower.step()
+    assert follower.trouble is None
+    assert follower.state is None
+    assert follower.hand_over(Standing(0, 0, 5, "s-000000000000", "", -1)) is None
+    follower.step()  # not tried again at once, which would load a snapshot each time
+    assert follower.state is None
