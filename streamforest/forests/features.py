@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import CapacityError, FeatureError
+from streamforest.forests.labels import MOST_BITS
 
 Name = str | int | bool | float
 UNKNOWN, NUMBER, CATEGORY = range(3)
@@ -313,10 +314,12 @@ class FeatureTable:
         for name, kind, categories in zip(names, kinds, values, strict=True):
             if plain_name(name) in self._index:
                 raise FeatureError(f"feature {name!r} is listed twice")
-            if kind not in (UNKNOWN, NUMBER, CATEGORY) or (categories and kind != CATEGORY):
+            known = type(kind) is int and kind in (UNKNOWN, NUMBER, CATEGORY)
+            if not known or (categories and kind != CATEGORY):
                 raise FeatureError(f"feature {name!r} has the kind {kind!r}")
             codes = {value: code for code, value in enumerate(categories)}
-            if len(codes) != len(categories) or len(codes) > self.max_categories:
+            plain = all(type(value) in (str, float) for value in codes)
+            if not plain or len(codes) != len(categories) or len(codes) > self.max_categories:
                 raise FeatureError(f"feature {name!r} has a damaged list of categories")
             self._index[name] = len(self.names)
             self.names.append(name)
@@ -331,6 +334,11 @@ def plain_name(name: Any) -> Name:
     """A feature's name as a plain value that can be sorted and saved."""
     if isinstance(name, np.generic):
         name = name.item()
+    if isinstance(name, int) and int(name).bit_length() > MOST_BITS:
+        raise FeatureError(
+            f"a feature is named by a number of {int(name).bit_length()} bits, over the {MOST_BITS} "
+            "that can be saved: name it by a str"
+        )
     if type(name) in (str, int, bool):
         return name  # type: ignore[no-any-return]
     if isinstance(name, str):

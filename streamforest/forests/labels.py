@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamforest.errors import CapacityError, LabelError
 
 Label = str | int | bool | float
+MOST_BITS = 4096  # of a whole number: JSON has no room for those of many thousand digits
 
 
 class LabelTable:
@@ -102,6 +103,11 @@ def plain_label(y: Any) -> Label:
     """The Python value of a label, or a `LabelError` that says what is wrong with it."""
     if isinstance(y, np.generic):
         y = y.item()
+    if isinstance(y, int) and int(y).bit_length() > MOST_BITS:
+        raise LabelError(
+            f"a label is a number of {int(y).bit_length()} bits, over the {MOST_BITS} that can be "
+            "saved: use a str"
+        )
     if type(y) in (str, int, bool):
         return y  # type: ignore[no-any-return]
     if isinstance(y, str):

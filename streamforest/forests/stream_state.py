@@ -144,6 +144,9 @@ def _take_voters(take: Take, n_trees: int, learned: int, classes: int) -> NDArra
         voter[name] = take(f"tree.{name}", np.float64, n_trees)
         demand((voter[name] >= 0) & (voter[name] <= 1000), f"tree.{name}")
     demand(voter["accuracy"] <= 1, "tree.accuracy")
+    demand(voter["only_tree"] + voter["only_rival"] <= voter["raced"], "tree.raced")
+    demand(voter["rival_errors"] <= voter["raced"], "tree.rival_errors")
+    demand((voter["racing"] == 1) | (voter["raced"] == 0), "tree.raced")
     voter["n_seen"] = learned
     voter["n_classes"] = classes
     return voter
@@ -177,7 +180,8 @@ def _check_flat(
     votes = np.arange(places) % 2 == np.repeat(voter["front"], 2)
     stands = votes | (np.repeat(voter["racing"], 2) == 1)
     demand((flat.n_nodes > 0) == stands, "n_nodes")
-    demand((flat.generation >= 0) & (flat.generation <= LARGEST), "generation")
+    demand(flat.generation >= 0, "generation")
+    demand(flat.generation <= np.repeat(voter["launches"], 2), "generation")
     building = flat.building == 1
     demand(building | (flat.building == 0), "building")
     demand(~building | (stands & ~votes), "building")
