@@ -57,6 +57,9 @@ def restore(
     for name in _CLOCKS:
         tree[name] = take(f"tree.{name}", np.int64, n_trees)
         demand((tree[name] >= 0) & (tree[name] <= LARGEST), f"tree.{name}")
+    demand(tree["n_estimation"] <= tree["n_seen"], "tree.n_estimation")
+    demand(tree["n_oob"] <= tree["n_seen"], "tree.n_oob")
+    demand(tree["oob_errors"] <= tree["n_oob"], "tree.oob_errors")
     like = kernels.empty(0, np.zeros(len(kernels.SIZES), np.int64))._asdict()
     flat = Flat(**{name: take(f"flat.{name}", array.dtype) for name, array in like.items()})
     shape = _Shape(m, streams, classes, kinds)

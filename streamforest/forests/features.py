@@ -360,10 +360,12 @@ class FeatureTable:
         for name, kind, categories in zip(names, kinds, values, strict=True):
             if plain_name(name) in self._index:
                 raise FeatureError(f"feature {name!r} is listed twice")
-            if kind not in (UNKNOWN, NUMBER, CATEGORY) or (categories and kind != CATEGORY):
+            known = type(kind) is int and kind in (UNKNOWN, NUMBER, CATEGORY)
+            if not known or (categories and kind != CATEGORY):
                 raise FeatureError(f"feature {name!r} has the kind {kind!r}")
             codes = {value: code for code, value in enumerate(categories)}
-            if len(codes) != len(categories) or len(codes) > self.max_categories:
+            plain = all(type(value) in (str, float) for value in codes)
+            if not plain or len(codes) != len(categories) or len(codes) > self.max_categories:
                 raise FeatureError(f"feature {name!r} has a damaged list of categories")
             self._index[name] = len(self.names)
             self.names.append(name)

@@ -22,6 +22,7 @@ from streamforest.kernels.plain import (
     FEW,
     INVERSE,
     LIVE,
+    LOG,
     PLANES,
     SILENT,
     SQUARES,
@@ -33,6 +34,7 @@ from streamforest.kernels.plain import (
     VARIANCE,
     N,
     Plain,
+    settle,
 )
 from streamforest.kernels.plain_learn import (
     FADE_EVERY,
@@ -44,6 +46,7 @@ from streamforest.kernels.plain_learn import (
 Take = Callable[..., NDArray[Any]]
 _SMALL = 8  # features there is room for at first
 _LARGEST = 1e100  # values are float32: no product of theirs comes near this
+_ROUNDING = 1e-12  # of a feature's largest square: more than rounding takes a variance below zero
 
 
 def _allocate(features: int, classes: int, rows: int) -> Plain:
@@ -159,8 +162,18 @@ class PlainOpinions:
             "plain.weight": a.table[T_WEIGHT:, of_category, :classes].ravel(),
         }
 
-    def restore(self, take: Take, kinds: Sequence[int], labels: int) -> None:
-        """The state that `dump` described; anything that could not have come from it is refused."""
+    def restore(
+        self,
+        take: Take,
+        kinds: Sequence[int],
+        labels: int,
+        spread: NDArray[np.float64],
+        reach: NDArray[np.float64],
+    ) -> None:
+        """The state that `dump` described; anything that could not have come from it is refused.
+
+        `spread` is that of the features, `reach` the largest absolute value of each.
+        """
         silent = int(take("plain.silent", np.uint8, 1)[0])
         demand(silent <= 1, "plain.silent")
         demand(silent == 1 or self.max_bytes > 0, "plain.silent")
@@ -181,6 +194,8 @@ class PlainOpinions:
         live = int(room.sum())
         demand(_bytes(features, classes, live) <= self.max_bytes, "plain.met")
         plane = take("plain.plane", np.float64, PLANES * features * classes)
+        plane = plane.reshape(PLANES, features, classes)
+        rounded = _lift_variances(plane, reach[:features])
         share = take("plain.share", np.float64, 4 * classes)
         count = take("plain.count", np.float64, live * classes)
         of_category = np.repeat(room == BUCKETS, room)
@@ -196,7 +211,7 @@ class PlainOpinions:
             demand(np.abs(array) <= _LARGEST, f"plain.{name}")
 
         a = _allocate(max(_SMALL, features), max(1, classes), max(live, _SMALL * FEW))
-        a.plane[:, :features, :classes] = plane.reshape(PLANES, features, classes)
+        a.plane[:, :features, :classes] = plane
         a.share[:, :classes] = share.reshape(4, classes)
         for row in (COUNT, VARIANCE, INVERSE, SQUARES):
             demand(a.plane[row] >= 0, "plain.plane")
@@ -214,7 +229,24 @@ class PlainOpinions:
         empty = int((met == 0).sum())
         a.size[[CLASSES, FEATURES, EMPTY, LIVE, TOP]] = classes, features, empty, live, live
         plain_learn.take_logs(a)
+        for f, c in rounded:
+            settle(a, spread, f, c)
         self.arrays = a
+
+
+def _lift_variances(
+    plane: NDArray[np.float64], reach: NDArray[np.float64]
+) -> list[tuple[int, int]]:
+    """Variances that were rounded below zero become zero; returns features and classes they are of.
+
+    A class' first value used to leave a variance of some rounding error, of either sign, and files hold
+    such. What naive Bayes made of a negative one has to be made anew.
+    """
+    below = plane[VARIANCE] < 0
+    demand(plane[VARIANCE] >= -_ROUNDING * (reach**2)[:, None], "plain.plane")
+    for row in (VARIANCE, INVERSE, LOG):
+        plane[row][below] = 0.0
+    return [(int(f), int(c)) for f, c in np.argwhere(below)]
 
 
 def _rows_of_tables(a: Plain) -> NDArray[np.int64]:

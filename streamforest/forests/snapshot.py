@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -203,16 +204,23 @@ def decode(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
             ": use the version of streamforest that wrote it"
         )
     digest = content.pop("sha256", None)
-    if digest != _digest(content, tensors):
-        raise SnapshotError("the snapshot is damaged: its checksum does not fit its content")
     try:
+        if digest != _digest(content, tensors):
+            raise SnapshotError("the snapshot is damaged: its checksum does not fit its content")
         models = {
             name: _model(name, described, tensors) for name, described in content["models"].items()
         }
         runtime = content["runtime"]
     except SnapshotError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise SnapshotError(f"the snapshot is damaged: {type(error).__name__}: {error}") from error
     if tensors or not isinstance(runtime, dict):
         raise SnapshotError("the snapshot is damaged: it holds arrays of no model")
@@ -264,10 +272,9 @@ def _parse(data: bytes) -> tuple[dict[str, NDArray[Any]], Any]:
             tensors[name] = array.reshape(tensor["shape"])
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
-        content = json.loads(header["__metadata__"][_KEY], parse_constant=_no_constant)
+        content = _from_json(header["__metadata__"][_KEY])
         if content == {"format": _BESIDE}:
-            text = tensors.pop(_METADATA).tobytes()
-            content = json.loads(text, parse_constant=_no_constant)
+            content = _from_json(tensors.pop(_METADATA).tobytes())
         return tensors, content
     except (
         safetensors.SafetensorError,
@@ -282,8 +289,19 @@ def _parse(data: bytes) -> tuple[dict[str, NDArray[Any]], Any]:
         ) from error
 
 
+def _from_json(text: str | bytes) -> Any:
+    return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} in the metadata")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} in the metadata is beyond all numbers")
+    return number
 
 
 def _canonical(content: Any) -> str:

@@ -270,7 +270,8 @@ class StreamForestClassifier(StreamMoves):
         `total_bytes` what all arrays take as allocated; `opinion_mix` the shares of the four opinions,
         `vote_power` the spread of vote weights.
         """
-        return stream_inspect.summary(self)
+        with self._lock:
+            return stream_inspect.summary(self)
 
     def debug_one(self, x: dict[Any, Any], tree: int | None = None) -> str:
         """Why the forest answers as it does: votes, and the path, opinions and neighbours of a tree.

@@ -34,6 +34,8 @@ _CLOCKS = (
     "judged",
 )
 _NEVER_RIGHT = 500.0  # errors that fading sums come to when every answer is wrong
+_LEAST_REACH = 1e-44  # values below are zeros as float32, which statistics are made of
+_LARGEST_SQUARE = 1e100  # values are float32
 _SWITCHES = ("front", "racing")
 _SHARES = ("loss_counts", "loss_near", "accuracy")
 
@@ -142,6 +144,9 @@ def _take_voters(take: Take, n_trees: int, learned: int, classes: int) -> NDArra
         voter[name] = take(f"tree.{name}", np.float64, n_trees)
         demand((voter[name] >= 0) & (voter[name] <= 1000), f"tree.{name}")
     demand(voter["accuracy"] <= 1, "tree.accuracy")
+    demand(voter["only_tree"] + voter["only_rival"] <= voter["raced"], "tree.raced")
+    demand(voter["rival_errors"] <= voter["raced"], "tree.rival_errors")
+    demand((voter["racing"] == 1) | (voter["raced"] == 0), "tree.raced")
     voter["n_seen"] = learned
     voter["n_classes"] = classes
     return voter
@@ -175,7 +180,8 @@ def _check_flat(
     votes = np.arange(places) % 2 == np.repeat(voter["front"], 2)
     stands = votes | (np.repeat(voter["racing"], 2) == 1)
     demand((flat.n_nodes > 0) == stands, "n_nodes")
-    demand((flat.generation >= 0) & (flat.generation <= LARGEST), "generation")
+    demand(flat.generation >= 0, "generation")
+    demand(flat.generation <= np.repeat(voter["launches"], 2), "generation")
     building = flat.building == 1
     demand(building | (flat.building == 0), "building")
     demand(~building | (stands & ~votes), "building")
@@ -222,7 +228,7 @@ def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revi
     """Scales and weights, as of the last epoch, the statistics the next are made of, and the mix."""
     width = stream_arrays.padded(features)
     stats = take("shared.stats", np.float64, 5 * features).reshape(5, features)
-    demand(np.isfinite(stats), "shared.stats")
+    demand(np.abs(stats) <= _LARGEST_SQUARE, "shared.stats")
     demand(stats[[SEEN, VARIANCE]] >= 0, "shared.stats")
     demand(stats[LOW] <= stats[HIGH], "shared.stats")
     forest._stats = stream_arrays.wider(stats, (5, width))
@@ -245,12 +251,14 @@ def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revi
         forest._loss = MIXTURES @ loss
     else:
         spread = take("shared.spread", np.float64, 3 * features).reshape(3, features)
-        demand(np.abs(spread) <= 1e100, "shared.spread")
+        demand(np.abs(spread) <= _LARGEST_SQUARE, "shared.spread")
         demand(spread[1:] >= 0, "shared.spread")
         forest._spread = stream_arrays.wider(spread, (3, width))
         gain = take("shared.feature_gain", np.float64, features)
         demand(np.isfinite(gain) & (gain >= 0), "shared.feature_gain")
         forest._gain = stream_arrays.wider(gain, (width,))
         forest._loss = take("shared.loss", np.float64, len(MIXTURES))
-        forest._plain.restore(take, forest._features.kinds, len(forest._labels))
+        reach = np.abs(stats[[LOW, HIGH]]).max(axis=0) + _LEAST_REACH
+        kinds, classes = forest._features.kinds, len(forest._labels)
+        forest._plain.restore(take, kinds, classes, forest._spread, reach)
     demand((forest._loss >= 0) & (forest._loss <= 10_000), "shared.loss")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from river.base import Transformer
 from streamforest.errors import SnapshotError
 
 Pairs = list[list[Any]]
+_ROUNDING = 1e-9  # of a squared mean: more than rounding takes a variance below zero
+_EVENT: dict[Hashable, Any] = {"a": 1.5, "b": -2.5}
 
 
 class _Codec(NamedTuple):
@@ -50,17 +52,29 @@ def _numbers(pairs: Any, whole: bool = False) -> dict[Any, Any]:
 
 
 def _dump_standard(step: Any) -> dict[str, Any]:
-    return {"counts": _pairs(step.counts), "means": _pairs(step.means), "vars": _pairs(step.vars)}
+    # River's `learn_many` may round a variance below zero, and its root would be a complex number
+    variances = {name: 0.0 if value < 0 else value for name, value in step.vars.items()}
+    return {"counts": _pairs(step.counts), "means": _pairs(step.means), "vars": _pairs(variances)}
 
 
 def _restore_standard(step: Any, data: dict[str, Any]) -> None:
     step.counts = Counter(_numbers(data["counts"], whole=True))
     step.means = defaultdict(float, _numbers(data["means"]))
     step.vars = defaultdict(float, _numbers(data["vars"]))
+    for name, count in step.counts.items():
+        if count < 0:
+            raise SnapshotError(f"the snapshot is damaged: {name!r} was counted {count} times")
+    for name, variance in step.vars.items():
+        if variance < 0:
+            if variance < -_ROUNDING * step.means.get(name, 0.0) ** 2:
+                raise SnapshotError(f"the snapshot is damaged: {name!r} has variance {variance}")
+            step.vars[name] = 0.0
 
 
-def _extremes(mapping: dict[Any, Any]) -> Pairs:
-    return _pairs({name: stat.get() for name, stat in mapping.items()})
+def _extremes(mapping: dict[Any, Any], unmet: float = math.nan) -> Pairs:
+    """Extremes by name. Asked about a feature it has not met, a scaler notes it as `unmet`."""
+    values = {name: stat.get() for name, stat in mapping.items()}
+    return _pairs({name: value for name, value in values.items() if value != unmet})
 
 
 def _refill(make: Callable[[], Any], pairs: Any) -> Any:
@@ -71,7 +85,7 @@ def _refill(make: Callable[[], Any], pairs: Any) -> Any:
 
 
 def _dump_min_max(step: Any) -> dict[str, Any]:
-    return {"min": _extremes(step.min), "max": _extremes(step.max)}
+    return {"min": _extremes(step.min, math.inf), "max": _extremes(step.max, -math.inf)}
 
 
 def _restore_min_max(step: Any, data: dict[str, Any]) -> None:
@@ -127,18 +141,27 @@ def dump(step: Any) -> dict[str, Any]:
             f"its state is not plain data known here (known: {', '.join(sorted(_codecs()))})"
         )
     if codec.positional:
-        keys = getattr(step, codec.positional)
-        if not all(type(key) in (str, int) for key in keys):
-            raise SnapshotError(f"{type(step).__name__} with keys other than str or int")
-        params: Any = sorted(keys, key=lambda key: (type(key).__name__, key))
+        params: Any = list(getattr(step, codec.positional))
+        _check_parameters(codec, params)
+        params.sort(key=lambda key: (type(key).__name__, key))
     else:
         params = step._get_params()
-        if params.get("window_size") is not None:
-            raise SnapshotError(f"{type(step).__name__} with a window_size cannot be saved")
-        for name, value in params.items():
-            if value is not None and type(value) not in (bool, int, float, str):
-                raise SnapshotError(f"{type(step).__name__}.{name}={value!r} cannot be saved")
+        _check_parameters(codec, params)
     return {"class": type(step).__name__, "params": params, "state": codec.dump(step)}
+
+
+def _check_parameters(codec: _Codec, params: Any) -> None:
+    """Refuse parameters that are not plain data, or make a step keep a state that is not."""
+    kind = codec.kind.__name__
+    if codec.positional:
+        if not isinstance(params, list) or not all(type(key) in (str, int) for key in params):
+            raise SnapshotError(f"{kind} with keys other than str or int")
+        return
+    if params.get("window_size") is not None:
+        raise SnapshotError(f"{kind} with a window_size cannot be saved")
+    for name, value in params.items():
+        if value is not None and type(value) not in (bool, int, float, str):
+            raise SnapshotError(f"{kind}.{name}={value!r} cannot be saved")
 
 
 def restore(meta: dict[str, Any]) -> Any:
@@ -148,10 +171,15 @@ def restore(meta: dict[str, Any]) -> Any:
         raise SnapshotError(f"the snapshot has an unknown step {meta['class']!r}")
     params = meta["params"]
     try:
-        step = codec.kind(*params) if codec.positional else codec.kind(**params)
+        _check_parameters(codec, params)
+        step, other = (
+            codec.kind(*params) if codec.positional else codec.kind(**params) for _ in range(2)
+        )
+        other.learn_one(_EVENT)  # parameters that fail, fail here and not at the first event
+        other.transform_one(_EVENT)
         codec.restore(step, meta["state"])
     except SnapshotError:
         raise
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise SnapshotError(f"the snapshot is damaged: {meta['class']}: {error}") from error
     return step

@@ -80,6 +80,8 @@ def _draw_tests(
             u = draws.uniform(start, j * m + s)
             if not categorical[f]:
                 point = low[f] + u * (high[f] - low[f])
+                if not np.isfinite(point):  # the range itself is beyond all numbers
+                    point = (1.0 - u) * low[f] + u * high[f]
             elif s % 2 == 0:
                 point = np.floor(u * (high[f] + 1.0))
             else:

@@ -175,11 +175,17 @@ def _learn_bayes(
         v = x[r, f]
         if v == v:
             p.plane[COUNT, f, y] += 1.0
-            rate = 1.0 / max(1.0, p.plane[COUNT, f, y])
-            off = v - p.plane[MEAN, f, y]
-            p.plane[MEAN, f, y] += rate * off
-            rest = v - p.plane[MEAN, f, y]
-            p.plane[VARIANCE, f, y] += rate * (off * rest - p.plane[VARIANCE, f, y])
+            if p.plane[COUNT, f, y] <= 1.0:
+                # the first value, or all before it faded: mean + (v - mean) is v only up to rounding
+                p.plane[MEAN, f, y] = v
+                p.plane[VARIANCE, f, y] = 0.0
+            else:
+                rate = 1.0 / p.plane[COUNT, f, y]
+                off = v - p.plane[MEAN, f, y]
+                p.plane[MEAN, f, y] += rate * off
+                # a rate near one may round the mean beyond v: no variance comes of that
+                square = max(0.0, off * (v - p.plane[MEAN, f, y]))
+                p.plane[VARIANCE, f, y] += rate * (square - p.plane[VARIANCE, f, y])
             settle(p, spread, f, y)
 
 

@@ -25,6 +25,7 @@ _IRRELEVANT = 0.1  # added to the importance of each feature, in shares of the a
 _VOTE_POWER = 2.0  # most that vote weights may spread the trees
 _WEIGHT_OF_CATEGORY = (2.0, 1.0)  # squared distance of two categories, by metric
 _SMALLEST = 1e-30  # a deviation or range below this is none
+_LARGEST = 3e38  # a metric is float32: no stretch carries it to infinity
 
 
 @routine
@@ -110,12 +111,14 @@ def settle_metric(
             elif categorical[f]:
                 metric[kind, SCALE, f] = np.float32(1.0)
                 metric[kind, CAP, f] = np.float32(0.5)
-                metric[kind, GAP, f] = np.float32(_WEIGHT_OF_CATEGORY[kind] * stretch * stretch)
+                gap = _WEIGHT_OF_CATEGORY[kind] * stretch * stretch
+                metric[kind, GAP, f] = np.float32(min(gap, _LARGEST))
             else:
                 scale = stretch / span if span > _SMALLEST else 0.0
-                metric[kind, SCALE, f] = np.float32(scale)
+                gap = 2.0 * variance * scale * scale
+                metric[kind, SCALE, f] = np.float32(min(scale, _LARGEST))
                 metric[kind, CAP, f] = np.float32(np.inf)
-                metric[kind, GAP, f] = np.float32(2.0 * variance * scale * scale)
+                metric[kind, GAP, f] = np.float32(min(gap, _LARGEST))
 
 
 @routine
