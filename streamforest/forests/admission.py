@@ -156,6 +156,8 @@ class Admission:
             self._packed += self._row
             return
         self._plain = False
+        if learn:
+            self.features.require_room(len(x))
         named = x if isinstance(x, Mapping) else dict(enumerate(x))
         if self.limits.numbers_only or self.limits.largest < math.inf:
             _check_values(named, self.limits)

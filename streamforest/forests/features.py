@@ -134,6 +134,7 @@ class FeatureTable:
                 f"an event must be a dict of features, got {type(x).__name__}: {shown(x)}"
             ) from None
         if learn:
+            self.require_room(len(x))
             self.add_names([name for name, _ in items if name not in self._index])
         out = np.full(len(self.names), np.nan)
         for name, value in items:
@@ -147,6 +148,14 @@ class FeatureTable:
         if self._stale:
             self._prepare()
         return out
+
+    def require_room(self, size: int) -> None:
+        """Refuse an event with more features than there may ever be, before anything is done with it."""
+        if size > self.max_features:
+            raise CapacityError(
+                f"an event of {size:,} features, over max_features={self.max_features}: raise "
+                "max_features or drop such features"
+            )
 
     def add_names(self, names: Sequence[Any]) -> None:
         """New columns, sorted by (type name, value)."""

@@ -18,13 +18,16 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def _without_strings(raw: bytes) -> bytes:
-    r"""JSON with 0 in place of each string; one that never ends takes all that follows.
+def _without_escapes(raw: bytes) -> bytes:
+    """JSON whose quotes all begin or end a string.
 
     Every backslash belongs to what comes after it, so pairs of them go first, then escaped quotes.
     """
-    if b"\\" in raw:
-        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return raw.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in raw else raw
+
+
+def _without_strings(raw: bytes) -> bytes:
+    """The same with 0 in place of each string; one that never ends takes all that follows."""
     return b"0".join(raw.split(b'"')[::2])
 
 
@@ -41,7 +44,7 @@ def json_is_deeper(raw: bytes, most: int) -> bool:
     """
     if raw.count(b"[") + raw.count(b"{") <= most:
         return False  # nearly every event: there are not even so many
-    left = _without_strings(raw).translate(_ONE_KIND, _NOT_BRACKETS)
+    left = _without_strings(_without_escapes(raw)).translate(_ONE_KIND, _NOT_BRACKETS)
     for _ in range(most):
         if b"[]" not in left:
             break
@@ -55,8 +58,13 @@ def json_holds_more(raw: bytes, most: int) -> bool:
     >>> json_holds_more(b'{"x": [1, {"a": "3:4"}, []]}', 7), json_holds_more(b'{"x": [1, 2]}', 3)
     (False, True)
     """
-    if raw.count(b",") + raw.count(b":") + raw.count(b"[") + raw.count(b"{") <= most:
+    quotes = raw.count(b'"')
+    around = raw.count(b",") + raw.count(b":") + raw.count(b"[") + raw.count(b"{")
+    if around <= most and quotes <= 2 * most:
         return False
+    raw = _without_escapes(raw)
+    if raw.count(b'"') > 2 * (most + 1):
+        return True  # each string is an item, but for one that is all there is
     # a container that holds k values has k - 1 commas, and k colons if they have names
     left = _without_strings(raw).translate(None, b" \t\r\n")
     containers = left.count(b"[") + left.count(b"{") - left.count(b"[]") - left.count(b"{}")

@@ -1,0 +1,50 @@
+"""A consumer that tells how long each of its batches took and how much memory it ever had.
+
+    python timed_consumer.py PIPELINE TOLD
+
+Reads to the end of the topic, then writes JSON: [offset, records, refused, seconds] of each batch, and
+the largest resident memory in bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from streamforest.runtime.config import load_pipeline
+from streamforest.runtime.loop import Run
+from streamforest.runtime.opening import opened
+
+MOST = 6 << 30
+"""Bytes at which it fails by itself, before the machine begins to swap."""
+
+
+def main(pipeline: str, told: str) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST, MOST))
+    times: list[tuple[int, int, int, float]] = []
+    advance = Run._advance
+
+    def timed(self: Run, state: Any, stretches: Any, publish: bool) -> None:
+        dead = len(self.pending.dead_letters)
+        begun = time.perf_counter()
+        advance(self, state, stretches, publish)
+        seconds = time.perf_counter() - begun
+        records = sum(len(stretch.records) for stretch in stretches)
+        refused = len(self.pending.dead_letters) - dead
+        times.append((stretches[0].first, records, refused, seconds))
+
+    Run._advance = timed  # type: ignore[method-assign]
+    with opened(load_pipeline(Path(pipeline)), drain=True) as run:
+        assert run.consume() == "finished"
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    Path(told).write_text(json.dumps({"times": times, "memory": int(found[1]) * 1024}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
