@@ -373,7 +373,7 @@ class FeatureTable:
             if not known or (categories and kind != CATEGORY):
                 raise FeatureError(f"feature {name!r} has the kind {kind!r}")
             codes = {value: code for code, value in enumerate(categories)}
-            plain = all(type(value) in (str, float) for value in codes)
+            plain = type(categories) is list and all(type(v) in (str, float) for v in codes)
             if not plain or len(codes) != len(categories) or len(codes) > self.max_categories:
                 raise FeatureError(f"feature {name!r} has a damaged list of categories")
             self._index[name] = len(self.names)

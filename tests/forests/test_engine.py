@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from streamforest import (
     ConsistentForestClassifier,
     NCMForestClassifier,
     OnlineForestClassifier,
+    StreamForestClassifier,
 )
 from streamforest.errors import FeatureError, StreamForestError
 from streamforest.forests.snapshot import encode
@@ -192,3 +194,23 @@ def test_poor_old_trees_start_again() -> None:
         right.append((np.array(model.classes_)[P.argmax(axis=1)] == swapped[4_000:])[2_000:].mean())
         assert (model._trees.tree["seed"] != before).any() == (model is fresh)
     assert right[1] > right[0] + 0.1
+
+
+def test_a_summary_of_a_stream_forest_while_another_thread_learns() -> None:
+    """Trees are swapped and dropped, and arrays exchanged, between any two numbers of it."""
+    X, y = blobs(6_000)
+    y = (y + np.arange(len(y)) // 300) % 4  # the classes change places all the time
+    model = StreamForestClassifier(
+        n_trees=8, seed=1, challenge_rate=0.5, trial_events=2, max_challenge_rows=64
+    )
+
+    def learn() -> None:
+        for a in range(0, len(X), 20):
+            model.advance(X[a : a + 20], y[a : a + 20])
+
+    with ThreadPoolExecutor(1) as pool:
+        learning = pool.submit(learn)
+        while not learning.done():
+            assert model.summary()["depth"] >= 0
+        learning.result()
+    assert model.summary()["swaps"] > 0

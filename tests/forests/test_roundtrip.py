@@ -20,6 +20,7 @@ from streamforest import StreamForestClassifier
 from streamforest.errors import FeatureError, LabelError, SnapshotError
 from streamforest.forests import snapshot
 from streamforest.forests.snapshot import decode, encode
+from streamforest.kernels.lanes import SCALE
 from streamforest.kernels.plain import COUNT, INVERSE, LOG, MEAN, VARIANCE
 
 OLD = Path(__file__).parent.parent / "golden" / "old"
@@ -59,7 +60,7 @@ def test_any_events_at_all(kind: str) -> None:
     """The same with values that nobody thought of; what a forest refuses is left out."""
 
     @settings(
-        max_examples=12,
+        max_examples=8,
         derandomize=True,
         deadline=None,
         database=None,
@@ -108,36 +109,28 @@ def test_a_class_first_value_is_its_mean_and_has_no_variance() -> None:
 
 
 def test_a_class_that_has_faded_has_no_negative_variance() -> None:
-    """A count that fades to nothing makes the next value the first one once more, nearly or wholly."""
+    """A count that has faded makes the next value the first one once more, wholly or nearly."""
     rng = np.random.default_rng(4)
-    model = StreamForestClassifier(n_trees=1, seed=1, ring_rows=64)
-    model.advance([{"a": float(rng.normal(1e6, 1.0))} for _ in range(40)], ["rare", "often"] * 20)
-    fades = 0
-    for _ in range(20):
-        n = int(rng.integers(3_000, 9_000))
-        model.advance(_often(rng, n), ["often"] * n)
-        model.learn_one({"a": round(float(rng.normal(1e6, 1.0)), 2)}, "rare")
-        plane = model._plain.arrays.plane[:, 0, 0]
-        assert plane[VARIANCE] >= 0
-        fades += plane[COUNT] < 1.1
-        round_trip(model)
-    assert fades > 10
-
-
-def _often(rng: np.random.Generator, n: int) -> list[dict[str, float]]:
-    return [{"a": v} for v in rng.normal(-1e6, 1.0, n).tolist()]
+    model = StreamForestClassifier(n_trees=1, seed=1)
+    model.advance([{"a": v} for v in rng.normal(1e6, 1.0, 100).tolist()], ["rare", "often"] * 50)
+    counts = model._plain.arrays.plane[COUNT, 0]
+    for i in range(300):
+        counts[0] *= 10.0 ** -rng.uniform(14, 20)  # so many fadings take 70,000 events
+        model.learn_one({"a": (1e6, 0.01)[i % 2] * float(rng.random())}, "rare")
+        assert model._plain.arrays.plane[VARIANCE, 0, 0] >= 0, counts[0]
+    round_trip(model)
 
 
 def test_a_metric_is_finite_whatever_the_relevance() -> None:
     made = Made("StreamForestClassifier", {"relevance": 10.0})
     rng = np.random.default_rng(0)
     model = made.model(1)
-    for _ in range(3):
-        y = rng.integers(0, 2, 200)
-        X = rng.normal(size=(200, 2_000)) * 1e-25
-        X[:, 0] += y * 1e-20
-        model.advance(X, y)
-        round_trip(model)
+    y = rng.integers(0, 2, 256)
+    X = rng.normal(size=(256, 500)) * 1e-25
+    X[:, 0] += y * 1e-20
+    model.advance(X, y)
+    round_trip(model)
+    assert model._metric[:, SCALE].max() == np.float32(3e38)
 
 
 # ---- files written by earlier rules
@@ -188,7 +181,7 @@ def test_pipelines_that_were_asked_about_features_they_have_not_met(scaler: str)
         | StreamForestClassifier(n_trees=1, seed=1)
     )
     stream = ZOO["scales"](np.random.default_rng(1))
-    for i in range(40):
+    for i in range(15):
         x, y = next(stream)
         pipeline.predict_one({**x, f"asked {i}": 2.0})
         round_trip(pipeline)

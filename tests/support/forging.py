@@ -95,7 +95,7 @@ def _places(rng: np.random.Generator, array: Any, most: int = 12) -> list[int]:
 
 def _values(array: Any, at: int) -> list[Any]:
     if array.dtype.kind == "f":
-        return [value for value in _FLOATS if value != array[at]]
+        return [v for v in _FLOATS if v != float(array[at]) and (array.itemsize == 8 or v != 1e300)]
     info = np.iinfo(array.dtype)
     return [v for v in _others(int(array[at])) if info.min <= v <= info.max]
 
