@@ -115,6 +115,10 @@ class FeatureTable:
             total = sum(values)
             if not (isinstance(total, (float, int)) and math.isfinite(total)):
                 return False  # one of them is not finite, or of a kind that needs a look
+            if self.largest < math.inf and not (
+                -self.largest <= min(values) and max(values) <= self.largest
+            ):
+                return False
             self._pack(into, at, *values)
         except (KeyError, TypeError, StructError, ArithmeticError, ValueError, RuntimeWarning):
             return False  # decimals raise what is arithmetic, NumPy's scalars may warn of a sum
@@ -299,12 +303,10 @@ class FeatureTable:
                     self._settle(j, NUMBER)
             if self._stale:
                 self._prepare()
+        if self.largest < math.inf:
+            self._look_at(X, names, finite & (np.abs(X) > self.largest))
         if not finite.all():
-            for r, c in np.argwhere(~finite & learns[:, None])[:1].tolist():
-                try:
-                    self._number(names[c], X[r, c], learn=True)
-                except FeatureError as error:
-                    raise FeatureError(f"row {r}: {error}") from None
+            self._look_at(X, names, ~finite & learns[:, None])
             X = np.where(finite, X, np.nan)
         known = np.full(len(X), len(self.names), np.int64)
         if as_known:
@@ -316,6 +318,16 @@ class FeatureTable:
             if j >= 0:
                 out[:, j] = X[:, c]
         return out, known
+
+    def _look_at(
+        self, X: NDArray[np.float64], names: Sequence[Any], odd: NDArray[np.bool_]
+    ) -> None:
+        """Refuse the first of these odd values, or find that it is none."""
+        for r, c in np.argwhere(odd)[:1].tolist():
+            try:
+                self._number(names[c], X[r, c], learn=True)
+            except FeatureError as error:
+                raise FeatureError(f"row {r}: {error}") from None
 
     def holds_categories(self, names: Iterable[Any]) -> bool:
         """Whether any of these columns holds categories, so that numbers need a look each."""

@@ -101,6 +101,13 @@ def widened(tree: Tree, width: int) -> Tree:
     return tree._replace(cen=cen, metric=metric)
 
 
+def flattened(tree: Tree) -> Tree:
+    """The same tree, of whose metric the diagonal is left: splits that stand stay as they are."""
+    if len(tree.metric) == 1:
+        return tree
+    return tree._replace(metric=np.diag(tree.metric)[None, :].copy())
+
+
 def weigh(tree: Tree, begin: int, weights: NDArray[np.float32]) -> None:
     """Let columns from `begin` on count, which no split of the tree uses yet."""
     end = begin + len(weights)

@@ -28,6 +28,13 @@ MODES = {
 }
 
 
+MOST_ROUNDS = (1 << 30) - 1
+"""Where a tree stops counting its rounds: they are the upper half of its draws' index."""
+
+MOST_KEPT = 1_024
+"""Where a tree stops counting the rounds in a row that it was kept by: each is a step when it is judged."""
+
+
 @dataclass
 class Scene:
     """What all jobs of one moment see: the memory, and what the forest knows of it."""
@@ -122,7 +129,7 @@ class Job:
         if self.kind == "fresh":
             return grown(self.scene, rooted(self.scene, self.before, self.metric))
         tree = ncm_arrays.copied(self.before)
-        tree.info["rounds"] += 1
+        tree.info["rounds"] = _next_round(tree)
         return _ROUNDS[self.kind](self.scene, tree)
 
     def tree(self) -> Tree:
@@ -134,6 +141,10 @@ class Job:
         return self.result
 
 
+def _next_round(tree: Tree) -> int:
+    return min(int(tree.info["rounds"][0]) + 1, MOST_ROUNDS)
+
+
 def rooted(scene: Scene, before: Tree, kind: int) -> Tree:
     """A tree that is nothing but a root, to be grown in place of `before`, with a bag of its own.
 
@@ -141,11 +152,10 @@ def rooted(scene: Scene, before: Tree, kind: int) -> Tree:
     is short; a grown tree is trimmed. Histograms always fit: a leaf takes at most four entries a row.
     """
     width = scene.memory.rows.shape[1]
-    old = before.info[0]
-    rounds = int(old["rounds"]) + 1
+    rounds = _next_round(before)
     m = len(scene.slots)
     tree = ncm_arrays.new_tree(
-        int(old["seed"]),
+        int(before.info["seed"][0]),
         nodes=min(int(scene.p["max_nodes"]), m) + 64,
         hist=4 * m + 256,
         rows=min(int(scene.p["max_rows"]), m + m // 2) + 64,
@@ -278,7 +288,7 @@ def _refill(scene: Scene, tree: Tree) -> Tree:
     """Keep the splits, fill the leaves from a fresh bag (hi-RF's RLP)."""
     info = tree.info
     info["bag"] = info["rounds"]
-    info["kept"] += 1
+    info["kept"] = min(int(info["kept"][0]) + 1, MOST_KEPT)
     bagged = int(scene.p["bagged"])
     while ncm_bags.refill(tree, scene.memory, scene.slots, bagged) != FITS:
         tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))

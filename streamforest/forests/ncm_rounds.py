@@ -138,8 +138,13 @@ class Rounds:
         self._swap(forest)
 
     def wait_for(self, forest: NCMVotes) -> None:
-        """Put trees under way in place as they fall due; begin nothing."""
+        """Put trees under way in place as they fall due; begin nothing.
+
+        Rows that are taken in judge nobody, so what was counted in this epoch is a part of nothing.
+        """
         self._swap(forest)
+        for tree in forest._trees:
+            tree.info["errors"], tree.info["near"], tree.info["nears"] = 0, 0.0, 0
         self._release(forest)
 
     def round(self, forest: NCMVotes, delay: int = 0) -> None:
@@ -302,7 +307,7 @@ class Rounds:
             fill=forest._fill.copy(),
             classes=forest._n_seen,
             params=forest._params.copy(),
-            lens=forest._means.lens.copy(),
+            lens=forest.lenses(),
             scale=self.scale,
             pi=params["pi"],
             mode=MODES[params["node_sampling"]],
@@ -338,11 +343,10 @@ class Rounds:
         bagged = int(forest._params["bagged"][0])
         for job in due:
             tree = job.tree()
-            slots, width = len(forest._memory.label), forest._memory.rows.shape[1]
+            slots = len(forest._memory.label)
             if len(tree.leaf) < slots:
                 tree = ncm_arrays.with_slots(tree, slots)
-            if tree.cen.shape[1] < width:
-                tree = ncm_arrays.widened(tree, width)
+            tree = forest.widened(tree)
             if job.scene.columns < forest._n_columns:
                 ncm_arrays.weigh(tree, job.scene.columns, forest.column_weights(job.scene.columns))
             if job.kind == "fresh":

@@ -173,13 +173,15 @@ class NCMRows(Forest):
         found.sort()
         sizes = [CATEGORY_COLUMNS if self._features.categorical[j] else 1 for _, j in found]
         before, needed = self._n_columns, self._n_columns + sum(sizes)
+        if needed > FULL_WIDTH:
+            self._drop_products()
         if needed > self._memory.rows.shape[1]:
             self._widen(max(padded(needed), padded(before + before // 2)))
+        self._memory.rows[:, before:needed] = np.nan
         for (r, j), n in zip(found, sizes):
             at = self._n_columns
             self._n_columns += n
             column[j] = at
-            self._memory.rows[:, at : at + n] = np.nan
             if not self._features.categorical[j]:
                 self._stats[SHIFT, at] = X[r, j]
         self._column = column
@@ -193,8 +195,21 @@ class NCMRows(Forest):
         self._columns_open = bool((self._column < 0).any())  # features without a value so far
         self._has_categories = bool(self._features.categorical.any())
 
+    def _drop_products(self) -> None:
+        """Before there are more than FULL_WIDTH columns: the covariance becomes its diagonal.
+
+        Only that is asked for when this epoch ends, so it does not matter with which row it happens.
+        Lenses and trees stay as they are until then, as wide as they are: new columns do not count yet.
+        """
+        means = self._means
+        if len(means.scatter) > 1:
+            self._means = means._replace(scatter=np.diag(means.scatter)[None, :].copy())
+
     def _widen(self, width: int) -> None:
-        """Room for more columns in the memory and in what is known of columns."""
+        """Room for more columns in the memory and in what is known of columns.
+
+        What takes the square of it is widened up to FULL_WIDTH columns only.
+        """
         old = self._memory.rows.shape[1]
 
         def wider(array: NDArray[Any]) -> NDArray[Any]:
@@ -210,8 +225,10 @@ class NCMRows(Forest):
         rows = width if len(means.scatter) > 1 else 1
         scatter = np.zeros((rows, width))
         scatter[: len(means.scatter), :old] = means.scatter
-        lens = np.zeros((LENSES, rows, width), np.float32)
-        lens[:, : means.lens.shape[1], :old] = means.lens
+        lens = means.lens
+        if rows > 1 or lens.shape[1] == 1:
+            lens = np.zeros((LENSES, rows, width), np.float32)
+            lens[:, : means.lens.shape[1], :old] = means.lens
         self._means = means._replace(
             mean=wider(means.mean), seen=wider(means.seen), scatter=scatter, lens=lens
         )
@@ -219,18 +236,34 @@ class NCMRows(Forest):
     def _new_columns(self) -> None:
         """At the end of an epoch that brought columns: trees and means let them count from now on."""
         width = self._memory.rows.shape[1]
-        means = self._means
-        if self._n_columns > FULL_WIDTH and len(means.scatter) > 1:
-            lens = np.zeros((LENSES, 1, width), np.float32)
-            scatter = np.diag(means.scatter)[None, :].copy()
-            self._means = means._replace(scatter=scatter, lens=lens)
+        if self._n_columns > FULL_WIDTH and self._means.lens.shape[1] > 1:
+            self._means = self._means._replace(lens=np.zeros((LENSES, 1, width), np.float32))
         weights = self.column_weights(self._old_columns)
         for t, tree in enumerate(self._trees):
-            if tree.cen.shape[1] < width:
-                tree = self._trees[t] = ncm_arrays.widened(tree, width)
+            tree = self._trees[t] = self.widened(tree)
             ncm_arrays.weigh(tree, self._old_columns, weights)
         self._readdress()
         self._old_columns = self._n_columns
+
+    def widened(self, tree: Tree) -> Tree:
+        """A tree as wide as the memory; beyond FULL_WIDTH columns its metric is a diagonal."""
+        width = self._memory.rows.shape[1]
+        if self._n_columns > FULL_WIDTH:
+            tree = ncm_arrays.flattened(tree)
+        return ncm_arrays.widened(tree, width) if tree.cen.shape[1] < width else tree
+
+    def lenses(self) -> NDArray[np.float32]:
+        """The lenses for trees to measure with, as wide as the memory.
+
+        In an epoch that brings the column after FULL_WIDTH the means are still seen through whole
+        ones, but a tree that is grown now is for rows of any width.
+        """
+        lens = self._means.lens
+        if lens.shape[1] == 1 or self._n_columns <= FULL_WIDTH:
+            return lens.copy()
+        out = np.zeros((LENSES, 1, self._memory.rows.shape[1]), np.float32)
+        out[:, 0, : lens.shape[1]] = np.diagonal(lens, axis1=1, axis2=2)
+        return out
 
     def column_weights(self, begin: int) -> NDArray[np.float32]:
         """What columns from `begin` on count in a tree that was grown before they came."""

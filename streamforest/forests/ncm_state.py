@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamforest.forests.engine import EPOCH
 from streamforest.forests.ncm_jobs import Job, Scene
 from streamforest.forests.ncm_rounds import Rounds
-from streamforest.forests.ncm_trees import Take, dump_trees, take_trees, wide
+from streamforest.forests.ncm_trees import Take, dump_trees, side_of, take_trees, wide
 from streamforest.forests.state import LARGEST, demand
 from streamforest.kernels.lanes import CAP, GAP, SCALE
 from streamforest.kernels.ncm import METRICS, Memory
@@ -68,7 +68,9 @@ def dump(forest: NCMForestClassifier) -> dict[str, NDArray[Any]]:
         "jobs.columns": np.array([job.scene.columns for job in jobs], np.int64),
     }
     arrays["means.scatter"] = _matrix(means.scatter[None], width)
-    arrays["means.lens"] = _matrix(means.lens, width)
+    arrays["means.lens"] = _matrix(
+        means.lens, width if means.lens.shape[1] == 1 else side_of(forest)
+    )
     arrays |= dump_trees(forest, [*forest._trees, *pending], order)
     return {name: np.ascontiguousarray(array).ravel() for name, array in arrays.items()}
 
@@ -111,7 +113,7 @@ def restore(forest: NCMForestClassifier, take: Take) -> None:
     credit = _take_shared(forest, take)
     rounds = _take_rounds(forest, take, columns, credit)
     jobs = _take_jobs(forest, take)
-    trees = take_trees(forest, take, jobs, columns, width, slots)
+    trees = take_trees(forest, take, jobs, columns, slots)
     forest._trees = trees[: forest.n_trees]
     for job, tree in zip(jobs, trees[forest.n_trees :]):
         job.result = tree
@@ -168,39 +170,44 @@ def _take_means(
     room = max(8, classes)
     n = take("means.n", np.int64, classes)
     demand((n >= 1) & (n <= forest._n_learned), "means.n")
-    demand(int(n.sum()) == forest._n_learned, "means.n")
+    demand(sum(n.tolist()) == forest._n_learned, "means.n")
     mean = take("means.mean", np.float32, classes * columns).reshape(classes, columns)
     demand(np.isfinite(mean), "means.mean")
     spread = take("means.spread", np.float64, classes)
     demand(np.isfinite(spread) & (spread >= 0), "means.spread")
-    full = forest._old_columns <= FULL_WIDTH
-    rows = columns if full else 1
-    scatter = take("means.scatter", np.float64, min(rows, columns) * columns)
+    scatter, lens = take("means.scatter", np.float64), take("means.lens", np.float32)
+    side = side_of(forest)
+    if columns > FULL_WIDTH >= side and len(scatter) == columns * columns:
+        # written when whole matrices were still widened with the column after FULL_WIDTH
+        scatter = scatter.reshape(columns, columns).diagonal()
+        lens = lens.reshape(LENSES, columns, columns)[:, :side, :side].ravel()
+    rows = columns if columns <= FULL_WIDTH else 1
+    demand(len(scatter) == rows * columns, "means.scatter")
     demand(np.isfinite(scatter), "means.scatter")
-    lens = take("means.lens", np.float32, LENSES * min(rows, columns) * columns)
+    shape = (side, side) if side <= FULL_WIDTH else (1, columns)
+    demand(len(lens) == LENSES * shape[0] * shape[1], "means.lens")
     demand(np.isfinite(lens), "means.lens")
     weight = take("means.weight", np.float64, 1)
     demand((weight >= 0) & (weight <= forest._n_learned), "means.weight")
     gap = take("means.gap", np.float64, LENSES)
     demand(np.isfinite(gap) & (gap >= 0), "means.gap")
-    wide_rows = width if full else 1
-    wide_lens = np.zeros((LENSES, wide_rows, width), np.float32)
-    wide_lens[:, : min(rows, columns), :columns] = lens.reshape(LENSES, -1, columns or 1)[
-        :, :, :columns
-    ]
+    wide_lens = np.zeros(
+        (LENSES, *((padded(side),) * 2 if side <= FULL_WIDTH else (1, width))), np.float32
+    )
+    wide_lens[:, : shape[0], : shape[1]] = lens.reshape(LENSES, *shape)
+    scatter = scatter.reshape(rows, columns)
     forest._means = Means(
         mean=wide(mean, room, width),
         n=_long(n, room, 0),
         spread=_long(spread, room, 0),
-        scatter=wide(scatter.reshape(-1, columns or 1)[:, :columns], wide_rows, width),
+        scatter=wide(scatter, width if columns <= FULL_WIDTH else 1, width),
         weight=weight,
         lens=wide_lens,
         seen=np.zeros((LENSES * room, width), np.float32),
         half=np.zeros(LENSES * room, np.float32),
         gap=gap,
     )
-    if full:
-        demand(np.diag(forest._means.scatter) >= 0, "means.scatter")
+    demand((np.diag(scatter) if columns <= FULL_WIDTH else scatter) >= 0, "means.scatter")
     look_again(forest._means)
 
 
@@ -229,7 +236,10 @@ def _take_rounds(forest: NCMForestClassifier, take: Take, columns: int, credit: 
     rounds = Rounds(forest.n_trees)
     rounds.credit = credit
     rounds.metric_error = take("rounds.metric_error", np.float64, METRICS)
-    demand((rounds.metric_error >= 0) & (rounds.metric_error <= 1), "rounds.metric_error")
+    error = rounds.metric_error
+    demand(np.isfinite(error) & (error >= 0), "rounds.metric_error")
+    # rows taken in by `extend_many` once left counts behind, and shares of over one
+    rounds.metric_error = np.minimum(error, 1.0)
     clock = take("rounds.clock", np.int64, 4)
     classes = len(forest._labels)
     demand((clock >= 0) & (clock <= [1, classes, classes, LARGEST]), "rounds.clock")
@@ -241,7 +251,8 @@ def _take_rounds(forest: NCMForestClassifier, take: Take, columns: int, credit: 
     scale = take("rounds.scale", np.float32)
     demand(np.isfinite(scale) & (scale >= 0), "rounds.scale")
     demand(len(scale) <= columns, "rounds.scale")
-    if len(scale):
+    # it may have been fixed before there was any column
+    if len(scale) or (rounds.stands and forest._parameters["metric"] == "whitened"):
         rounds.scale = scale[None, :].copy()
     grows = rounds.stands and forest._parameters["strategy"] != "uls"
     forest._params["grows"] = grows
@@ -262,6 +273,7 @@ def _take_jobs(forest: NCMForestClassifier, take: Take) -> list[Job]:
     demand(fresh <= 1, "jobs.fresh")
     demand((begun >= 1) & (begun <= learned), "jobs.begun")
     demand((at > learned) & (at <= begun + int(forest._parameters["swap_after"])), "jobs.swap_at")
+    demand((begun % EPOCH == 0) & (at % EPOCH == 0), "jobs.swap_at")
     demand((counting >= 0) & (counting <= forest._old_columns), "jobs.columns")
     jobs = []
     for k in range(n):

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests import ncm_arrays
-from streamforest.forests.engine import EPOCH
-from streamforest.forests.ncm_jobs import Job
+from streamforest.forests.ncm_jobs import MOST_KEPT, MOST_ROUNDS, Job
 from streamforest.forests.state import LARGEST, demand, demand_trees
 from streamforest.kernels import ncm_bags, ncm_rust
 from streamforest.kernels.ncm import FULL_PLAIN, METRICS, Tree
 from streamforest.kernels.ncm_grow import FITS
+from streamforest.kernels.ncm_means import FULL_WIDTH
 from streamforest.kernels.ncm_memory import padded
+from streamforest.kernels.ncm_shared import EVENTS
 
 if TYPE_CHECKING:
     from streamforest.forests.ncm import NCMForestClassifier
@@ -35,11 +36,19 @@ def wide(array: NDArray[Any], rows: int, width: int) -> NDArray[Any]:
     return out
 
 
+def side_of(forest: NCMForestClassifier) -> int:
+    """Columns of whole metrics: all of them; those that count already where there are too many."""
+    whole = forest._n_columns <= FULL_WIDTH
+    return forest._n_columns if whole else forest._old_columns
+
+
 def dump_trees(
     forest: NCMForestClassifier, trees: list[Tree], order: NDArray[np.int32]
 ) -> dict[str, NDArray[Any]]:
     """All trees, those under way last, of which each row's leaf is told by `order`."""
-    standing, width = forest.n_trees, forest._n_columns
+    standing, width, side = forest.n_trees, forest._n_columns, side_of(forest)
+    if side > FULL_WIDTH:  # trees under way still have whole metrics, of which this will be left
+        trees = [ncm_arrays.flattened(tree) for tree in trees]
     info = np.concatenate([tree.info for tree in trees])
     out: dict[str, NDArray[Any]] = {f"tree.{name}": info[name] for name in (*_CLOCKS, *_SHARES)}
     out["tree.seed"] = info["seed"][:standing]
@@ -56,11 +65,14 @@ def dump_trees(
         [wide(tree.cen[at], len(at), width).ravel() for tree, at in zip(trees, rows)]
     )
     # by what the columns need: how much wider the arrays are depends on how the columns came
-    rows_of = [1 if len(tree.metric) == 1 else padded(width) for tree in trees]
+    rows_of = [1 if len(tree.metric) == 1 else padded(side) for tree in trees]
     out["tree.metric_rows"] = np.array(rows_of, np.int64)
     out["tree.weights"] = np.concatenate(
         # a tree from before the newest columns has less than these; they count for nothing in it yet
-        [wide(tree.metric, 1 if len(tree.metric) == 1 else width, width).ravel() for tree in trees]
+        [
+            wide(tree.metric, *((1, width) if len(tree.metric) == 1 else (side, side))).ravel()
+            for tree in trees
+        ]
     )
     leaf = np.full((len(trees), len(order)), -1, np.int32)
     numbers = forest._memory.number[order]
@@ -85,18 +97,13 @@ def take_trees(
     take: Take,
     jobs: list[Job],
     columns: int,
-    width: int,
     slots: int,
 ) -> list[Tree]:
     """All trees, those under way last."""
     n_trees, n = forest.n_trees, forest.n_trees + len(jobs)
     seeds = take("tree.seed", np.uint64, n_trees)
     clocks = {name: take(f"tree.{name}", np.int64, n) for name in _CLOCKS}
-    for name, values in clocks.items():
-        demand((values >= 0) & (values <= LARGEST), f"tree.{name}")
-    demand(clocks["metric"] < METRICS, "tree.metric")
-    demand(clocks["born"] <= forest._n_learned, "tree.born")
-    demand(clocks["errors"] <= EPOCH, "tree.errors")
+    _demand_clocks(forest, clocks, jobs)
     shares = {name: take(f"tree.{name}", np.float64, n) for name in _SHARES}
     demand((shares["error"] >= 0) & (shares["error"] <= 1), "tree.error")
     demand((shares["near"] >= 0) & (shares["near"] < 1e300), "tree.near")
@@ -128,21 +135,17 @@ def take_trees(
         nodes = slice(at_node, at_node + int(n_nodes[t]))
         used = int(k[nodes].sum(dtype=np.int64))
         own = slice(at_row, at_row + used)
-        full = metric_rows[t] != 1
-        demand(not full or clocks["metric"][t] >= FULL_PLAIN, "tree.metric_rows")
-        size = (columns if full else min(1, columns)) * columns
-        metric = weights[at_weight : at_weight + size]
-        demand(len(metric) == size, "tree.weights")
-        demand(full or (metric >= 0).all(), "tree.weights")
+        metric, size = _metric_at(forest, weights, at_weight, int(metric_rows[t]))
+        demand(len(metric) == 1 or clocks["metric"][t] >= FULL_PLAIN, "tree.metric_rows")
         at_node, at_row, at_weight = nodes.stop, own.stop, at_weight + size
         tree = ncm_arrays.new_tree(
             int(seeds[t] if t < n_trees else seeds[jobs[t - n_trees].t]),
             nodes=int(n_nodes[t] * 1.25) + 8,
             hist=max(64, 8 * rows),
             rows=int(used * 1.25) + 16,
-            width=width,
+            width=metric.shape[1],
             slots=slots,
-            metric=wide(metric.reshape(-1, columns or 1), width if full else 1, width),
+            metric=metric,
         )
         for name, values in (*clocks.items(), *shares.items()):
             tree.info[name] = values[t]
@@ -152,10 +155,54 @@ def take_trees(
         node["first"] = np.where(node["k"] > 0, np.cumsum(node["k"]) - node["k"], 0)
         node["head"] = -1
         tree.half[:used], tree.side[:used], tree.label[:used] = half[own], side[own], label[own]
-        tree.cen[:used, :columns] = cen[own]
-        out.append(_filled(forest, tree, leaf[t], node, t >= n_trees))
+        tree.cen[:used, :columns] = cen[own, : tree.cen.shape[1]]
+        born = forest._n_learned if t < n_trees else jobs[t - n_trees].scene.born
+        out.append(_filled(forest, tree, leaf[t], node, born))
     demand(at_weight == len(weights), "tree.weights")
     return out
+
+
+def _demand_clocks(
+    forest: NCMForestClassifier, clocks: dict[str, NDArray[np.int64]], jobs: list[Job]
+) -> None:
+    """What trees count; each of these is an index of draws, or says how often something is done."""
+    rounds = clocks["rounds"]
+    demand((rounds >= 0) & (rounds <= MOST_ROUNDS), "tree.rounds")
+    most: dict[str, Any] = {
+        "draws": (rounds << 32) + LARGEST,
+        "bag": rounds,
+        "grown_bag": rounds,
+        "kept": rounds,
+        "metric": METRICS - 1,
+        "born": np.array([forest._n_learned] * forest.n_trees + [job.scene.born for job in jobs]),
+    }
+    for name, values in clocks.items():
+        demand((values >= 0) & (values <= most.get(name, LARGEST)), f"tree.{name}")
+    # files from before these had a bound
+    np.minimum(clocks["kept"], MOST_KEPT, out=clocks["kept"])
+    np.minimum(clocks["errors"], forest._tally[EVENTS], out=clocks["errors"])
+
+
+def _metric_at(
+    forest: NCMForestClassifier, weights: NDArray[np.float32], at: int, rows: int
+) -> tuple[NDArray[np.float32], int]:
+    """The metric that begins at an entry of `weights`, with room, and how many entries it takes."""
+    columns, side = forest._n_columns, side_of(forest)
+    if rows == 1:
+        flat = weights[at : at + columns]
+        demand(len(flat) == columns and (flat >= 0).all(), "tree.weights")
+        return wide(flat[None, :], 1, padded(columns)), columns
+    if columns > FULL_WIDTH and rows == padded(columns):
+        side = columns  # written when whole metrics were still widened beyond FULL_WIDTH
+    demand(rows == padded(side) and forest._parameters["split"] == "ncm", "tree.metric_rows")
+    whole = weights[at : at + side * side]
+    demand(len(whole) == side * side, "tree.weights")
+    whole = whole.reshape(side, side)
+    if side > FULL_WIDTH and forest._old_columns > FULL_WIDTH:
+        demand(np.diag(whole) >= 0, "tree.weights")
+        return wide(np.diag(whole)[None, :], 1, padded(columns)), side * side
+    width = padded(min(side, side_of(forest)))
+    return wide(whole[:width, :width], width, width), side * side
 
 
 def _filled(
@@ -163,12 +210,15 @@ def _filled(
     tree: Tree,
     leaf: NDArray[np.int32],
     node: NDArray[np.void],
-    pending: bool,
+    born: int,
 ) -> Tree:
-    """The tree with its rows in their leaves."""
+    """The tree with its rows in their leaves: those that were learned before it was `born`.
+
+    Later ones are put in when its time comes; one that is there already would be linked twice.
+    """
     demand((leaf >= -1) & (leaf < len(node)), "leaf")
     held = np.flatnonzero(leaf >= 0).astype(np.int32)
-    demand(pending or len(held) == len(leaf), "leaf")
+    demand((leaf >= 0) == (forest._memory.number[: len(leaf)] < born), "leaf")
     demand(node["left"][leaf[held]] == -1, "leaf")
     tree.leaf[held] = leaf[held]
     bagged = int(forest._params["bagged"][0])

@@ -31,6 +31,8 @@ the two lenses of `ncm_means`, which know the whole covariance within the classe
 
 METRICS = 5
 
+_FAR = np.float32(1e38)
+
 TREE = np.dtype(
     [
         ("seed", "u8"),  # key of every random draw of this tree
@@ -274,6 +276,16 @@ def times_in_bag(seed: np.uint64, bag: int, number: int, bagged: int) -> int:
         share /= times
         below += share
     return times
+
+
+@kernel
+def held(v: np.float32) -> np.float32:
+    """A number that differences of two can hold: what float32 cannot is far away, or nothing."""
+    if v > _FAR:
+        return _FAR
+    if v < -_FAR:
+        return -_FAR
+    return v if v == v else np.float32(0.0)
 
 
 @kernel

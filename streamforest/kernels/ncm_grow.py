@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.dots import add_times, dot, through
-from streamforest.kernels.ncm import Record, Tree, lent, nearest, within
+from streamforest.kernels.ncm import Record, Tree, held, lent, nearest, within
 from streamforest.kernels.ncm_leaves import link, new_leaf
 from streamforest.kernels.ncm_sides import gather_cells, search_sides
 from streamforest.kernels.ncm_svm import split_plane
@@ -219,9 +219,12 @@ def to_metric(tree: Tree, mean: NDArray[np.float32], row: int) -> None:
         for j in range(n):
             for f in range(width):
                 # no -0.0 where a column does not count: how wide the arrays are must not show
-                tree.cen[row + j, f] = mean[j, f] * tree.metric[0, f] + np.float32(0.0)
+                tree.cen[row + j, f] = held(mean[j, f] * tree.metric[0, f] + np.float32(0.0))
     else:
         through(mean, 0, n, tree.metric, tree.cen, row)
+        for j in range(n):  # rows may have left the scale that the metric was made for
+            for f in range(width):
+                tree.cen[row + j, f] = held(tree.cen[row + j, f])
     for j in range(n):
         tree.half[row + j] = within(0.5 * dot(mean, j, tree.cen, row + j))
 

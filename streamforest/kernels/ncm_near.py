@@ -20,6 +20,7 @@ ALIKE, STANDARDISED = range(2)
 """Distances of neighbours: all columns alike, or each over its variance."""
 
 _NEAREST = 8.0  # nearer than the usual distance over this counts no more
+_STEEPEST = 1e38  # scale of a column: float32 has values whose square over it is no number
 _FLOOR = 0.01  # of the mean variance of all columns, added to each
 
 
@@ -99,6 +100,6 @@ def settle_distances(stats: NDArray[np.float64], metric: NDArray[np.float32]) ->
             scale = 0.0
             if stats[SEEN, f] > 0:
                 scale = 1.0 / (level if kind == ALIKE else variance + _FLOOR * level)
-            metric[kind, SCALE, f] = np.float32(np.sqrt(scale))
+            metric[kind, SCALE, f] = np.float32(min(np.sqrt(scale), _STEEPEST))
             metric[kind, CAP, f] = np.float32(np.inf)
             metric[kind, GAP, f] = np.float32(2.0 * variance * scale)

@@ -13,7 +13,7 @@ from streamforest.kernels import draws
 from streamforest.kernels.compiling import kernel, routine
 from streamforest.kernels.dots import add_times, dot
 from streamforest.kernels.entropy import xlogx
-from streamforest.kernels.ncm import Record, Tree, within
+from streamforest.kernels.ncm import Record, Tree, held, within
 
 _STEPS = (200, 2_000)  # of descent: twice the rows, within these
 _RATE = np.float32(0.5)  # first step over the mean square length of a row; falls to a quarter
@@ -119,7 +119,7 @@ def write_plane(
     """Store a plane of scaled rows as one of rows as they are: left is where x·cen > half."""
     width = tree.cen.shape[1]
     for f in range(width):
-        tree.cen[row, f] = plane[0, f] * np.sqrt(tree.metric[0, f])
+        tree.cen[row, f] = held(plane[0, f] * np.sqrt(tree.metric[0, f]))
     tree.half[row] = within(dot(mean, 0, tree.cen, row) - bias)
     tree.side[row] = 0
     tree.label[row] = -1
