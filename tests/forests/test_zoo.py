@@ -176,8 +176,6 @@ def test_each_kind_of_column(name: str, nonfinite: str) -> None:
     st.sampled_from(["error", "missing"]),
 )
 def test_any_columns_side_by_side(kind: str, names: list[str], nonfinite: str) -> None:
-    if kind == "NCM":
-        names = [name for name in names if not name.startswith("beyond")] or ["int8"]
     check(pd.DataFrame({name: COLUMNS[name] for name in names}), kind, nonfinite)
 
 

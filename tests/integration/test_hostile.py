@@ -27,8 +27,9 @@ from streamforest.stream.kafka_topics import Topics, ensure_topics
 
 MEMORY = 2 << 30
 REFUSED, ACCEPTED = 0.2, 2.0
-"""Seconds that an event may take; asserted where a machine has nothing else to do."""
-KINDS = ("stream", "consistent", "online")
+"""Seconds that an event may take: of the processor for each, on the clock for half of them, since other
+processes may have the machine at times."""
+KINDS = ("stream", "consistent", "online", "ncm")
 PIPELINE = """
 [pipeline]
 name = "{name}"
@@ -42,6 +43,8 @@ folder = "{folder}"
 [model]
 kind = "{kind}"
 """
+Seconds = dict[str, dict[bool, list[tuple[float, float]]]]
+"""By attack, of events that were refused and of others: on the clock, and of the processor."""
 SHADOW = '[[shadow]]\nname = "{kind}-beside"\nkind = "{kind}"\n'
 
 
@@ -128,7 +131,7 @@ def attack(
     kinds: list[str],
     form: str = "json",
     batch: int = 1,
-) -> dict[str, dict[bool, list[float]]]:
+) -> Seconds:
     """Seconds by attack, of events that were refused and of others; all is accounted for by then."""
     name = f"hostile-{uuid.uuid4().hex[:8]}"
     topic = f"{name}.events"
@@ -154,10 +157,10 @@ def attack(
     assert len(answered) == len(messages)
     reasons = count_reasons(output.dead)
     print(f"\n{main} with {', '.join(shadows)}: {found['memory'] / 2**20:,.0f} MB, {reasons}")
-    seconds: dict[str, dict[bool, list[float]]] = {}
-    for first, _, refused, took in found["times"]:
+    seconds: Seconds = {}
+    for first, _, refused, took, busy in found["times"]:
         of_it = seconds.setdefault(messages[first][0], {True: [], False: []})
-        of_it[bool(refused)].append(took)
+        of_it[bool(refused)].append((took, busy))
     if batch == 1:
         show(seconds)
         assert sum(len(of_it[True]) for of_it in seconds.values()) == len(output.dead)
@@ -166,23 +169,38 @@ def attack(
     return seconds
 
 
-def show(seconds: dict[str, dict[bool, list[float]]]) -> None:
-    print(f"{'attack':26}  refused  median ms   max ms  accepted  median ms   max ms")
+def show(seconds: Seconds) -> None:
+    print(
+        f"{'attack':26}" + "".join(f"{w:>9} median    max of cpu ms" for w in ("refused", "taken"))
+    )
     for name, of_it in seconds.items():
         line = f"{name:26}"
         for refused in (True, False):
-            took = [1000 * one for one in of_it[refused]]
-            told = (statistics.median(took), max(took)) if took else (0.0, 0.0)
-            line += f"{len(took):9}{told[0]:11,.1f}{told[1]:9,.1f} "
+            took = [1000 * one for one, _ in of_it[refused]] or [0.0]
+            busy = [1000 * one for _, one in of_it[refused]] or [0.0]
+            line += f"{len(of_it[refused]):9}{statistics.median(took):7,.1f}"
+            line += f"{max(took):7,.1f}{max(busy):10,.1f}"
         print(line)
+
+
+def most(seconds: Seconds, refused: bool) -> tuple[float, str]:
+    """The most processor time that such an event took, and in which attack; the clock has no more
+    than that to say of most of them.
+    """
+    told = []
+    for name, of_it in seconds.items():
+        if of_it[refused]:
+            half = statistics.median(took for took, _ in of_it[refused])
+            told.append((max(half, *(busy for _, busy in of_it[refused])), name))
+    return max(told)
 
 
 def test_a_hostile_producer_stops_no_forest(kafka_broker: Broker, tmp_path: Path) -> None:
     """All forests side by side, a few messages of each attack."""
     seconds = attack(kafka_broker, tmp_path, list(attacks(2)), list(KINDS))
     # generous, for machines that have other things to do; quadratic ways take longer
-    assert max(max(of_it[True], default=0) for of_it in seconds.values()) < 3
-    assert max(max(of_it[False], default=0) for of_it in seconds.values()) < 60
+    assert most(seconds, refused=True) < (3.0,)
+    assert most(seconds, refused=False) < (30.0,)
     for name in ("8,000 features", "ordinary, tables full", "400 categories", "a new label"):
         assert not seconds[name][True], name
     for name in ("8,000 others", "65,000 names", "a late failure", "an id of digits"):
@@ -200,9 +218,8 @@ def test_every_attack_on_every_forest_in_time(
         folder = tmp_path / form
         folder.mkdir()
         seconds = attack(kafka_broker, folder, messages, [kind, beside], form)
-        for name, of_it in seconds.items():
-            assert max(of_it[True], default=0) <= REFUSED, name
-            assert max(of_it[False], default=0) <= ACCEPTED, name
+        assert most(seconds, refused=True) <= (REFUSED,)
+        assert most(seconds, refused=False) <= (ACCEPTED,)
 
 
 @pytest.mark.slow
