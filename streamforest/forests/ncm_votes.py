@@ -30,6 +30,7 @@ class NCMVotes(NCMRows):
     background: bool
     _kernel = Announced(ncm_move.move, "NCM forest")
     _cuts_epochs: ClassVar[bool] = True
+    learning_revision: ClassVar[int] = 2  # 1: metrics of any width were full, centroids unbounded
 
     def _scratch(self) -> None:
         super()._scratch()

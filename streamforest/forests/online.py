@@ -82,6 +82,7 @@ class OnlineForestClassifier(CandidateForest):
     _kernel = Announced(kernels.advance, "online forest")
     _streams = kernels.STREAMS
     _cuts_epochs = True
+    learning_revision = 2  # 1: a range beyond all numbers had tests at infinity
 
     def __init__(
         self,

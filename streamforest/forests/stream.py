@@ -160,6 +160,7 @@ class StreamForestClassifier(StreamMoves):
     In International Conference on Machine Learning (pp. 1256-1264).
     """
 
+    learning_revision: ClassVar[int] = 2  # 1: a class' first value was its mean up to rounding only
     _revision: ClassVar[int] = 2  # 1 had no plain opinions, and distances without relevance
 
     def __init__(
