@@ -91,7 +91,7 @@ def main(servers: str = "127.0.0.1:9092", n: int = 5_000) -> None:
     """Send orders to the topic of `avro.toml`, which is made if it is missing."""
     from kafka import KafkaProducer
 
-    from streamforest.stream.replay import prepare
+    from streamforest.io.tools.replay import prepare
 
     prepare(servers, {TOPIC: 1})
     producer = KafkaProducer(bootstrap_servers=servers, linger_ms=20)

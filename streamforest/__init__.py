@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 from streamforest._version import __version__
 
 if TYPE_CHECKING:
-    from streamforest.forests.consistent import ConsistentForestClassifier
-    from streamforest.forests.ncm import NCMForestClassifier
-    from streamforest.forests.online import OnlineForestClassifier
-    from streamforest.forests.snapshot import load, save
-    from streamforest.forests.stream import StreamForestClassifier
-    from streamforest.kernels.tree import BOTH, LEARN, PREDICT
+    from streamforest.forests.candidate.consistent import ConsistentForestClassifier
+    from streamforest.forests.candidate.online import OnlineForestClassifier
+    from streamforest.forests.ncm.forest import NCMForestClassifier
+    from streamforest.forests.persistence.snapshot import load, save
+    from streamforest.forests.stream.forest import StreamForestClassifier
+    from streamforest.kernels.core.operations import BOTH, LEARN, PREDICT
 
 _HOME = {
-    "BOTH": "streamforest.kernels.tree",
-    "LEARN": "streamforest.kernels.tree",
-    "PREDICT": "streamforest.kernels.tree",
-    "ConsistentForestClassifier": "streamforest.forests.consistent",
-    "NCMForestClassifier": "streamforest.forests.ncm",
-    "OnlineForestClassifier": "streamforest.forests.online",
-    "StreamForestClassifier": "streamforest.forests.stream",
-    "load": "streamforest.forests.snapshot",
-    "save": "streamforest.forests.snapshot",
+    "BOTH": "streamforest.kernels.core.operations",
+    "LEARN": "streamforest.kernels.core.operations",
+    "PREDICT": "streamforest.kernels.core.operations",
+    "ConsistentForestClassifier": "streamforest.forests.candidate.consistent",
+    "NCMForestClassifier": "streamforest.forests.ncm.forest",
+    "OnlineForestClassifier": "streamforest.forests.candidate.online",
+    "StreamForestClassifier": "streamforest.forests.stream.forest",
+    "load": "streamforest.forests.persistence.snapshot",
+    "save": "streamforest.forests.persistence.snapshot",
 }
 
 __all__ = [

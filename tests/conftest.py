@@ -41,15 +41,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """What both workers need is made once, before they start: compiled kernels, and Kafka's jars."""
     from streamforest.errors import BrokerError
-    from streamforest.runtime.models import KINDS
-    from streamforest.stream import jars
+    from streamforest.runtime.processing.models import KINDS
+    from streamforest.testing.broker import download
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         for name in reversed(KINDS.values()):  # the last ones take longest
             pool.submit(subprocess.run, [sys.executable, "-c", _COMPILE, name])
-        if jars.missing() is None:
+        if download.missing() is None:
             try:
-                jars.jars()
+                download.jars()
             except BrokerError as error:
                 print(error, file=sys.stderr)  # the tests that need them fail and say so again
 

@@ -131,6 +131,6 @@ def _our_sources() -> str:
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in ("forests", "kernels"):
-        for path in sorted((package / folder).glob("*.py")):
+        for path in sorted((package / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

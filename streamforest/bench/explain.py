@@ -29,7 +29,7 @@ from streamforest import StreamForestClassifier
 from streamforest.bench import models
 from streamforest.datasets import Stream
 from streamforest.errors import ConfigError
-from streamforest.kernels.plain import SILENT
+from streamforest.kernels.stream.baselines import SILENT
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,15 @@ import numpy as np
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamforest import ConsistentForestClassifier
-from streamforest.observe.metrics import PipelineMetrics
-from streamforest.runtime.config import Pipeline, load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
-from streamforest.stream.events import decoder
-from streamforest.stream.jars import KAFKA
-from streamforest.stream.kafka_clients import admin, connect
-from streamforest.stream.kafka_topics import create_topic
-from streamforest.stream.security import Connection, Security
+from streamforest.io.codec.events import decoder
+from streamforest.io.kafka.auth.connection import Connection, Security
+from streamforest.io.kafka.clients import admin, connect
+from streamforest.io.kafka.topics import create_topic
+from streamforest.observe.prometheus import PipelineMetrics
+from streamforest.runtime.config.load import Pipeline, load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.loop import Run
+from streamforest.testing.broker.download import KAFKA
 
 BATCH = 500
 FEATURES = 50

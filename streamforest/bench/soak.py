@@ -23,8 +23,8 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import free_port
 from streamforest.testing.process import Consumer
 

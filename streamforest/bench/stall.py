@@ -14,7 +14,7 @@ import numpy as np
 
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import SnapshotError
-from streamforest.runtime.snapshots import SnapshotFolder
+from streamforest.runtime.checkpoint.store import SnapshotFolder
 
 GOAL = 3.0
 _FEATURES, _CLASSES = 50, 10

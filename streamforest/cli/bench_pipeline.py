@@ -10,9 +10,9 @@ import click
 from streamforest.bench.pipeline import measure, report
 from streamforest.bench.stall import measure_stall, told
 from streamforest.cli.servers import checked_servers
-from streamforest.runtime.security import connection_from
-from streamforest.stream.broker import Broker
-from streamforest.stream.security import Connection
+from streamforest.io.kafka.auth.connection import Connection
+from streamforest.runtime.config.kafka_auth import connection_from
+from streamforest.testing.broker.server import Broker
 
 
 @click.command("pipeline")

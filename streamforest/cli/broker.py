@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from streamforest.stream.broker import DEFAULT_PORT, Broker, default_folder, has_port
+from streamforest.testing.broker.server import DEFAULT_PORT, Broker, default_folder, has_port
 
 _FOLDER = click.option(
     "--folder",

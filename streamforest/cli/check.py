@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from streamforest.errors import ConfigError
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.sources import open_source
-from streamforest.runtime.tables import Config, RunTable, SourceTable
-from streamforest.stream.events import json_schema
-from streamforest.stream.security import Security
+from streamforest.io.codec.events import json_schema
+from streamforest.io.kafka.auth.connection import Security
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.config.schema import Config, RunTable, SourceTable
+from streamforest.runtime.config.sources import open_source
 from streamforest.text import printable
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from streamforest.observe.measures import ModelMeasures
-from streamforest.runtime.loop import Run
+from streamforest.runtime.processing.loop import Run
 
 _LINE_EVERY = 2.0  # seconds between two lines where there is no terminal
 _BLOCKS = "▁▂▃▄▅▆▇█"

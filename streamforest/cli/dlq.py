@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from streamforest.errors import ConfigError
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.tables import Config
-from streamforest.stream.dlq import letters, send_back
-from streamforest.stream.security import Connection
+from streamforest.io.kafka.auth.connection import Connection
+from streamforest.io.tools.dlq import letters, send_back
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.config.schema import Config
 from streamforest.text import printable, shown
 
 

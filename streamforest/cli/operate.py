@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from streamforest.cli.display import number, percent
 from streamforest.cli.snapshots import ACCEPT, PARTITION
 from streamforest.errors import ConfigError
-from streamforest.runtime import history
-from streamforest.runtime.config import MAIN, load_pipeline
-from streamforest.runtime.options import nearest
-from streamforest.runtime.whatif import whatif as replay
-from streamforest.runtime.wishes import Wishes
+from streamforest.runtime.config.load import MAIN, load_pipeline
+from streamforest.runtime.config.options import nearest
+from streamforest.runtime.operate import inspect as inspection
+from streamforest.runtime.operate.requests import Wishes
+from streamforest.runtime.operate.whatif import whatif as replay
 
 _PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
 
@@ -37,7 +37,7 @@ def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> 
     names = [model.name for model in loaded.config.models]
     if shadow not in names:
         raise ConfigError(f"{shadow}: no such model in {pipeline}; {nearest(shadow, names)}")
-    folder = history.folder_of(loaded, partition)
+    folder = inspection.folder_of(loaded, partition)
     wishes = Wishes(folder.path.parent, folder.mode)
     wishes.promote(shadow)
     deadline = time.monotonic() + wait
@@ -92,7 +92,7 @@ def whatif(
             accept_version_change,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
-    click.echo(f"{'since ' + history.full_name(snapshot):<36} labelled  accuracy   kappa")
+    click.echo(f"{'since ' + inspection.full_name(snapshot):<36} labelled  accuracy   kappa")
     ways = {
         "as it was": "as it was, from the snapshot",
         "begun anew": "as it is, begun anew there",

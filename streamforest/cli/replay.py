@@ -15,18 +15,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from streamforest.cli.servers import checked_servers
 from streamforest.datasets import get_spec, unavailable
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.security import connection_from
-from streamforest.runtime.sources import is_lines, recorded_in
-from streamforest.runtime.stopping import StopSignals
-from streamforest.stream.events import Format
-from streamforest.stream.kafka_topics import DEFAULT_PARTITIONS
-from streamforest.stream.recorded import ClassSchedule, RecordedSource, Source
-from streamforest.stream.replay import ReplayOptions
-from streamforest.stream.replay import replay as send
-from streamforest.stream.scheduled import ScheduledFile
-from streamforest.stream.security import Connection
-from streamforest.stream.tables import LINES, SUFFIXES, open_file
+from streamforest.io.codec.events import Format
+from streamforest.io.kafka.auth.connection import Connection
+from streamforest.io.kafka.topics import DEFAULT_PARTITIONS
+from streamforest.io.sources.dataset import ClassSchedule, RecordedSource, Source
+from streamforest.io.sources.files import LINES, SUFFIXES, open_file
+from streamforest.io.sources.scheduled import ScheduledFile
+from streamforest.io.tools.replay import ReplayOptions
+from streamforest.io.tools.replay import replay as send
+from streamforest.runtime.config.kafka_auth import connection_from
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.config.sources import is_lines, recorded_in
+from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.text import printable
 
 DEFAULT_SERVERS = "127.0.0.1:9092"

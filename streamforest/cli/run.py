@@ -15,22 +15,22 @@ import click
 from streamforest.cli.display import progress, report
 from streamforest.cli.servers import checked_servers
 from streamforest.errors import ConfigError
-from streamforest.observe.fleet import FleetMetrics
+from streamforest.io.codec.dead_letters import REASONS
+from streamforest.io.codec.events import Format
+from streamforest.io.kafka.topics import records_there
+from streamforest.io.log import Stopped
+from streamforest.io.tools.replay import ReplayOptions, replay
 from streamforest.observe.logs import set_up
-from streamforest.observe.metrics import PipelineMetrics
+from streamforest.observe.partitions import FleetMetrics
+from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.server import MetricsServer, Observed
-from streamforest.runtime.config import Pipeline, load_pipeline
-from streamforest.runtime.fleet import opened_fleet
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
-from streamforest.runtime.stopping import StopSignals
-from streamforest.runtime.tables import Config
-from streamforest.stream.broker import Broker, default_folder
-from streamforest.stream.dead_letters import REASONS
-from streamforest.stream.events import Format
-from streamforest.stream.kafka_topics import records_there
-from streamforest.stream.records import Stopped
-from streamforest.stream.replay import ReplayOptions, replay
+from streamforest.runtime.config.load import Pipeline, load_pipeline
+from streamforest.runtime.config.schema import Config
+from streamforest.runtime.factory import opened
+from streamforest.runtime.operate.stopping import StopSignals
+from streamforest.runtime.partition_workers import opened_fleet
+from streamforest.runtime.processing.loop import Run
+from streamforest.testing.broker.server import Broker, default_folder
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from streamforest.errors import ConfigError
-from streamforest.stream.security import Connection
+from streamforest.io.kafka.auth.connection import Connection
 
 
 def checked_servers(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:

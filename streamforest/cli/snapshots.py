@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from streamforest.errors import BrokerError
-from streamforest.runtime import adopting, history
-from streamforest.runtime.adopting import Origin
-from streamforest.runtime.config import Pipeline, load_pipeline
-from streamforest.runtime.history import Listed
+from streamforest.runtime.config.load import Pipeline, load_pipeline
+from streamforest.runtime.operate import adopt as adopting
+from streamforest.runtime.operate import inspect as inspection
+from streamforest.runtime.operate.adopt import Origin
+from streamforest.runtime.operate.inspect import Listed
 from streamforest.text import printable
 
 _PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
@@ -57,16 +58,16 @@ def list_snapshots(
     be reached, the column is left open.
     """
     loaded = _loaded(pipeline, settings)
-    folder = history.folder_of(loaded, partition)
+    folder = inspection.folder_of(loaded, partition)
     standing, known = None, True
     try:
-        standing = history.standing_of(loaded, partition)
+        standing = inspection.standing_of(loaded, partition)
     except BrokerError as error:
         known = False
         click.echo(
             f"Which one the last commit names is not known: {printable(str(error))}", err=True
         )
-    found = history.listed(folder, standing, known)
+    found = inspection.listed(folder, standing, known)
     if as_json:
         for one in found:
             click.echo(json.dumps(asdict(one)))
@@ -118,8 +119,8 @@ def _size(count: int) -> str:
 @PARTITION
 def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Keep the snapshot NAME of PIPELINE for ever; the number of its events will do for a name."""
-    folder = history.folder_of(_loaded(pipeline, settings), partition)
-    history.pin(folder, name)
+    folder = inspection.folder_of(_loaded(pipeline, settings), partition)
+    inspection.pin(folder, name)
     click.echo("pinned")
 
 
@@ -130,8 +131,8 @@ def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | N
 @PARTITION
 def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
     """Let the snapshot NAME go the way of the others."""
-    folder = history.folder_of(_loaded(pipeline, settings), partition)
-    history.unpin(folder, name)
+    folder = inspection.folder_of(_loaded(pipeline, settings), partition)
+    inspection.unpin(folder, name)
     click.echo("no longer pinned")
 
 

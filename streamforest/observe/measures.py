@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from streamforest.observe.evaluation import Recent, Totals
 from streamforest.observe.latency import LatencyHistogram
-from streamforest.observe.prequential import Recent, Totals
 
 
 class ModelMeasures:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.runtime.late import LabelStore
-from streamforest.runtime.models import Model
-from streamforest.runtime.snapshots import Snapshot
+from streamforest.runtime.checkpoint.store import Snapshot
+from streamforest.runtime.labels.store import LabelStore
+from streamforest.runtime.processing.models import Model
 
 if TYPE_CHECKING:
-    from streamforest.runtime.loop import Run
+    from streamforest.runtime.processing.loop import Run
 
 
 class Telemetry(Protocol):

@@ -3,8 +3,8 @@
 Load it with `pytest_plugins = ["streamforest.testing.plugin"]`, or use the pieces by themselves.
 """
 
-from streamforest.stream.broker import Broker
-from streamforest.stream.failpoints import NAMES as FAILPOINTS
+from streamforest.io.failpoints import NAMES as FAILPOINTS
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.process import Consumer
 from streamforest.testing.secure import SecureBroker
 

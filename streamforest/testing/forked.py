@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from streamforest.stream import failpoints
+from streamforest.io import failpoints
 from streamforest.testing.process import Consumer
 
 context = multiprocessing.get_context("forkserver")

@@ -17,10 +17,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from streamforest.stream import jars
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_clients import admin
-from streamforest.stream.kafka_topics import create_topic
+from streamforest.io.kafka.clients import admin
+from streamforest.io.kafka.topics import create_topic
+from streamforest.testing.broker import download
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.secure import SecureBroker
 
 TopicMaker = Callable[..., str]
@@ -43,7 +43,7 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Broker]:
     """A real broker on a free port of 127.0.0.1, gone at the end of the session."""
-    reason = jars.missing()
+    reason = download.missing()
     if reason is not None:
         missing(reason)
     with Broker() as broker:
@@ -53,7 +53,7 @@ def kafka_broker() -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def secure_kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     """A real broker with TLS, SASL and ACLs; see `streamforest.testing.secure`."""
-    reason = jars.missing()
+    reason = download.missing()
     if reason is None and find_spec("trustme") is None:
         reason = "certificates for a secured broker need trustme: pip install trustme"
     if reason is not None:

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from streamforest import ConsistentForestClassifier, OnlineForestClassifier
 
-import_module("streamforest.runtime.opening")
+import_module("streamforest.runtime.factory")
 import_module("river.preprocessing")
 for _forest in (ConsistentForestClassifier(n_trees=2), OnlineForestClassifier(n_trees=2)):
     _forest.warm_up()

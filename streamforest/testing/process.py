@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from streamforest.stream.failpoints import VARIABLE
+from streamforest.io.failpoints import VARIABLE
 
 _START = "import sys; sys.argv[0] = 'streamforest'; from streamforest.cli import main; main()"
 

@@ -27,10 +27,10 @@ from kafka.admin import (
     ResourceType,
 )
 
-from streamforest.stream.broker import Broker
-from streamforest.stream.broker_security import BrokerSecurity
-from streamforest.stream.kafka_clients import admin
-from streamforest.stream.kafka_permissions import Need
+from streamforest.io.kafka.clients import admin
+from streamforest.io.kafka.permissions import Need
+from streamforest.testing.broker.security import BrokerSecurity
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.certificates import Authority
 
 USERS = ("alice", "bob")

@@ -6,7 +6,7 @@ import pytest
 
 from streamforest.bench.pipeline import GOALS, Parts, Result, measure, report
 from streamforest.bench.stall import measure_stall, told
-from streamforest.stream.broker import Broker
+from streamforest.testing.broker.server import Broker
 
 
 def parts(**seconds: float) -> Parts:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from streamforest.bench.soak import Settings, content, report, run
-from streamforest.stream import jars
+from streamforest.testing.broker import download
 from streamforest.testing.plugin import missing
 
 
 @pytest.mark.slow
 def test_a_short_soak() -> None:
-    reason = jars.missing()
+    reason = download.missing()
     if reason is not None:
         missing(reason)
     told: list[str] = []

@@ -16,13 +16,15 @@ from click.testing import CliRunner, Result
 from streamforest.cli import dlq as dlq_command
 from streamforest.cli import root
 from streamforest.errors import BrokerError, ConfigError, RecoveryError
-from streamforest.stream import dead_letters, dlq, tables
-from streamforest.stream.broker import Broker, has_port
-from streamforest.stream.dead_letters import read_letter
-from streamforest.stream.events import Bounds
-from streamforest.stream.kafka_reader import commit_number
-from streamforest.stream.replay import ReplayOptions, messages
-from streamforest.stream.tables import open_file
+from streamforest.io.codec import dead_letters
+from streamforest.io.codec.dead_letters import read_letter
+from streamforest.io.codec.events import Bounds
+from streamforest.io.kafka.reader import commit_number
+from streamforest.io.sources import files as tables
+from streamforest.io.sources.files import open_file
+from streamforest.io.tools import dlq
+from streamforest.io.tools.replay import ReplayOptions, messages
+from streamforest.testing.broker.server import Broker, has_port
 
 BELL, CSI = (
     "\x07",

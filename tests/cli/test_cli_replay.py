@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 from streamforest.cli import replay as command
 from streamforest.cli import root
 from streamforest.cli import run as run_command
-from streamforest.runtime.config import load_pipeline
-from streamforest.stream.recorded import RecordedSource, Source
-from streamforest.stream.replay import ReplayOptions
-from streamforest.stream.security import Connection
+from streamforest.io.kafka.auth.connection import Connection
+from streamforest.io.sources.dataset import RecordedSource, Source
+from streamforest.io.tools.replay import ReplayOptions
+from streamforest.runtime.config.load import load_pipeline
 
 KAFKA = '[kafka]\nservers = "there:9"\n'
 PIPELINE = f'[pipeline]\nname = "p"\n{KAFKA}[source]\ndataset = "digits"\nevents = 30\n'

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamforest.cli import root
-from streamforest.runtime.pins import Pins
-from streamforest.runtime.snapshots import SnapshotFolder
+from streamforest.runtime.checkpoint.pins import Pins
+from streamforest.runtime.checkpoint.store import SnapshotFolder
 
 TEXT = """
 [pipeline]

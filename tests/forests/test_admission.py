@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streamforest import ConsistentForestClassifier, StreamForestClassifier
 from streamforest.errors import InputError, SnapshotError
-from streamforest.forests import snapshot
-from streamforest.forests.admission import Admission, Limits
+from streamforest.forests.persistence import snapshot
+from streamforest.runtime.processing.admission import Admission, Limits
 
 value = (
     st.none()

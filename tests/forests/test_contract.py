@@ -22,9 +22,10 @@ from streamforest import (
     OnlineForestClassifier,
     StreamForestClassifier,
 )
-from streamforest.forests import engine, snapshot
-from streamforest.forests.snapshot import encode
-from streamforest.kernels import consistent as kernels
+from streamforest.forests.core import engine
+from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence.snapshot import encode
+from streamforest.kernels.candidate import consistent as kernels
 
 KINDS = [
     ConsistentForestClassifier,

@@ -21,7 +21,7 @@ from streamforest import (
     StreamForestClassifier,
 )
 from streamforest.errors import FeatureError, StreamForestError
-from streamforest.forests.snapshot import encode
+from streamforest.forests.persistence.snapshot import encode
 
 
 def test_predicting_in_one_thread_while_another_learns() -> None:

@@ -15,8 +15,8 @@ from support.forging import Forgery, forged, go_on, sealed, try_forgeries, valid
 
 from streamforest import ConsistentForestClassifier, StreamForestClassifier
 from streamforest.errors import SnapshotError
-from streamforest.forests import snapshot
-from streamforest.forests.snapshot import decode, encode
+from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence.snapshot import decode, encode
 
 KINDS = sorted(snapshot._KINDS)
 FORGERIES = int(os.environ.get("STREAMFOREST_FORGERIES", "10000"))

@@ -21,7 +21,7 @@ from streamforest.errors import (
     ParameterError,
     StreamForestError,
 )
-from streamforest.forests.snapshot import encode
+from streamforest.forests.persistence.snapshot import encode
 
 
 def forest(**params: Any) -> ConsistentForestClassifier:

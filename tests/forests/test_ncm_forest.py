@@ -14,7 +14,7 @@ from support.events import blobs, growing_stream
 import streamforest
 from streamforest import LEARN, PREDICT, NCMForestClassifier
 from streamforest.errors import ParameterError
-from streamforest.forests.snapshot import decode, encode
+from streamforest.forests.persistence.snapshot import decode, encode
 
 
 def test_sensible_from_the_second_class_on() -> None:

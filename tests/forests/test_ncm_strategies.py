@@ -11,10 +11,11 @@ from reference import ncm as reference
 from support.events import blobs
 
 from streamforest import NCMForestClassifier
-from streamforest.forests import ncm_arrays, ncm_jobs
-from streamforest.forests.ncm_jobs import Job
-from streamforest.kernels import ncm_nodes
-from streamforest.kernels.ncm import Tree, descend
+from streamforest.forests.ncm import arrays as ncm_arrays
+from streamforest.forests.ncm import jobs
+from streamforest.forests.ncm.jobs import Job
+from streamforest.kernels.ncm import node_sampling
+from streamforest.kernels.ncm.layout import Tree, descend
 
 START, END = 5, 9  # classes before and after
 PLAIN = {
@@ -209,7 +210,7 @@ def test_rtst_of_no_node_is_igt(split: str) -> None:
 
 def _renumbered(tree: Tree, slots: Any) -> Tree:
     to = ncm_arrays.copied(tree)
-    ncm_nodes.compact(tree, slots, to)
+    node_sampling.compact(tree, slots, to)
     return to
 
 
@@ -234,9 +235,9 @@ def test_rtst_of_all_nodes_is_a_fresh_tree(split: str) -> None:
 
 def _grown_from(job: Job, draws: int) -> Tree:
     """The tree of a job whose generator stands at `draws`."""
-    tree = ncm_jobs.rooted(job.scene, job.before, job.metric)
+    tree = jobs.rooted(job.scene, job.before, job.metric)
     tree.info["draws"] = draws
-    return ncm_jobs.grown(job.scene, tree)
+    return jobs.grown(job.scene, tree)
 
 
 # ---- hi-RF

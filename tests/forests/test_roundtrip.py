@@ -18,10 +18,10 @@ from support.roundtrip import ZOO, Made, feed, forests, round_trip
 import streamforest
 from streamforest import StreamForestClassifier
 from streamforest.errors import FeatureError, LabelError, SnapshotError
-from streamforest.forests import snapshot
-from streamforest.forests.snapshot import decode, encode
-from streamforest.kernels.lanes import SCALE
-from streamforest.kernels.plain import COUNT, INVERSE, LOG, MEAN, VARIANCE
+from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence.snapshot import decode, encode
+from streamforest.kernels.core.simd_distance import SCALE
+from streamforest.kernels.stream.baselines import COUNT, INVERSE, LOG, MEAN, VARIANCE
 
 OLD = Path(__file__).parent.parent / "golden" / "old"
 ROUND_TRIPS = int(os.environ.get("STREAMFOREST_ROUND_TRIPS", "100000"))

@@ -22,8 +22,8 @@ from streamforest import (
     StreamForestClassifier,
 )
 from streamforest.errors import InputError, SnapshotError
-from streamforest.forests import snapshot
-from streamforest.forests.snapshot import decode, encode
+from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence.snapshot import decode, encode
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 KINDS = [

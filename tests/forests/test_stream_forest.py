@@ -11,13 +11,15 @@ from support.events import blobs, growing_stream
 from streamforest import LEARN, StreamForestClassifier
 from streamforest.datasets import gaussians
 from streamforest.errors import FeatureError, ParameterError
-from streamforest.forests import plain_inspect, stream_arrays
-from streamforest.forests.snapshot import decode, encode
-from streamforest.kernels.plain import BIAS, LOG_N
-from streamforest.kernels.ring import HISTORY
-from streamforest.kernels.ring_advance import _BUILD_WORK
-from streamforest.kernels.ring_opinions import NEAR
-from streamforest.kernels.tree import PREDICT, VOTE_UNIT
+from streamforest.forests.persistence.snapshot import decode, encode
+from streamforest.forests.stream import arrays as stream_arrays
+from streamforest.forests.stream import baseline_inspection
+from streamforest.kernels.candidate.layout import VOTE_UNIT
+from streamforest.kernels.core.operations import PREDICT
+from streamforest.kernels.stream.advance import _BUILD_WORK
+from streamforest.kernels.stream.baselines import BIAS, LOG_N
+from streamforest.kernels.stream.layout import HISTORY
+from streamforest.kernels.stream.votes import NEAR
 
 
 def _hits(model: StreamForestClassifier, X: Any, y: Any, batch: int = 500) -> np.ndarray:
@@ -360,8 +362,8 @@ def test_debug_adds_up_the_plain_opinions_as_the_kernel_does() -> None:
     classes = len(model.classes_)
     for row, of_row in zip(rows, votes[:, NEAR + 1 :, :classes]):
         for says, start, said in (
-            (plain_inspect.bayes_says, p.share[LOG_N], of_row[0]),
-            (plain_inspect.linear_says, p.share[BIAS], of_row[1]),
+            (baseline_inspection.bayes_says, p.share[LOG_N], of_row[0]),
+            (baseline_inspection.linear_says, p.share[BIAS], of_row[1]),
         ):
             scores = start[:classes] + says(p, spread, row, categorical).sum(axis=0)
             shares = np.exp(scores - scores.max())

@@ -13,7 +13,7 @@ import pytest
 from support.events import blobs
 
 from streamforest import LEARN, StreamForestClassifier
-from streamforest.kernels.ring import is_estimation
+from streamforest.kernels.stream.layout import is_estimation
 
 N = 8_000
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import streamforest
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import CapacityError, FeatureError, InputError, ParameterError
-from streamforest.forests.admission import Admission, Limits
-from streamforest.forests.features import FeatureTable
-from streamforest.forests.labels import LabelTable
-from streamforest.forests.parameters import MAX_TEXT_BYTES
-from streamforest.forests.snapshot import decode, encode
+from streamforest.forests.core.features import FeatureTable
+from streamforest.forests.core.labels import LabelTable
+from streamforest.forests.core.parameters import MAX_TEXT_BYTES
+from streamforest.forests.persistence.snapshot import decode, encode
+from streamforest.runtime.processing.admission import Admission, Limits
 from streamforest.text import KEPT, kept_bytes
 
 KINDS = ("Consistent", "Online", "Stream", "NCM")

@@ -7,7 +7,7 @@ import pytest
 from support.events import blobs
 
 from streamforest import LEARN, ConsistentForestClassifier
-from streamforest.kernels.consistent import ESTIMATION, STRUCTURE, stream_of
+from streamforest.kernels.candidate.consistent import ESTIMATION, STRUCTURE, stream_of
 
 N = 8_000
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import streamforest
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import FeatureError, InputError, LabelError
-from streamforest.forests.snapshot import encode
+from streamforest.forests.persistence.snapshot import encode
 
 pytestmark = pytest.mark.filterwarnings("error")
 

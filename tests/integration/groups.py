@@ -21,11 +21,11 @@ from integration.waiting import get, until
 from kafka.errors import KafkaError
 
 from streamforest import ConsistentForestClassifier
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.fleet import opened_fleet
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.partition_workers import opened_fleet
 from streamforest.testing import FAILPOINTS
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.forked import ForkedConsumer
 from streamforest.testing.plugin import free_port
 

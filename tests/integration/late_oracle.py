@@ -16,7 +16,7 @@ from integration.oracle import blocks, committed, read_all
 
 from streamforest import LEARN
 from streamforest.errors import InputError
-from streamforest.forests import snapshot
+from streamforest.forests.persistence import snapshot
 
 IN_A_ROW = 50
 Place = tuple[str, int, int]

@@ -17,7 +17,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 
 from streamforest.errors import InputError
-from streamforest.forests import snapshot
+from streamforest.forests.persistence import snapshot
 
 
 def read_all(servers: str, topic: str) -> dict[int, list[Any]]:

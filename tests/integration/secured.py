@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from integration.feed import events, send
 
 from streamforest.cli import root
-from streamforest.stream.kafka_permissions import Need
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.permissions import Need
+from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.testing import SecureBroker
 
 PIPELINE = """

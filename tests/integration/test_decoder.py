@@ -15,8 +15,8 @@ from integration.oracle import blocks, committed, read_output
 from kafka import KafkaProducer
 
 from streamforest.cli import root
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.forked import ForkedConsumer
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"

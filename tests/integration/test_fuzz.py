@@ -21,10 +21,10 @@ from integration.oracle import committed, read_all, read_output
 from kafka import KafkaProducer
 from kafka.admin import ConfigResource
 
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_clients import admin
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.clients import admin
+from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.testing import Consumer
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import free_port
 
 HUGE = 10_000_000

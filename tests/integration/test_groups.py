@@ -19,9 +19,9 @@ from integration.waiting import get, until
 
 from streamforest.cli import root
 from streamforest.errors import ConfigError
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.opening import opened
-from streamforest.stream.broker import Broker
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.testing.broker.server import Broker
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from integration.groups import Group, LateGroup, churned, in_every_way, kill_in_turn, ways
 
-from streamforest.stream.broker import Broker
 from streamforest.testing import FAILPOINTS
+from streamforest.testing.broker.server import Broker
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ from integration.feed import events, send
 from integration.oracle import read_output
 from integration.test_fuzz import count_reasons, places
 
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.testing.broker.server import Broker
 
 MEMORY = 2 << 30
 REFUSED, ACCEPTED = 0.2, 2.0

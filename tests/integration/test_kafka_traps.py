@@ -24,13 +24,11 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.structs import ConsumerGroupMetadata
 
 from streamforest.errors import BrokerError
-from streamforest.stream import kafka_batches
-from streamforest.stream.broker import Broker
-from streamforest.stream.decoders import by_value
-from streamforest.stream.events import decoder
-from streamforest.stream.kafka import KafkaLog, KafkaSettings
-from streamforest.stream.kafka_clients import admin
-from streamforest.stream.kafka_guard import (
+from streamforest.io.codec.decoders import by_value
+from streamforest.io.codec.events import decoder
+from streamforest.io.kafka.clients import admin
+from streamforest.io.kafka.compat import batches as kafka_batches
+from streamforest.io.kafka.compat.workarounds import (
     JoinWatch,
     TransactionalProducer,
     captured,
@@ -39,8 +37,10 @@ from streamforest.stream.kafka_guard import (
     unpark,
     within,
 )
-from streamforest.stream.kafka_topics import Topics, create_topic
-from streamforest.stream.records import CommitInDoubt, Outgoing
+from streamforest.io.kafka.log import KafkaLog, KafkaSettings
+from streamforest.io.kafka.topics import Topics, create_topic
+from streamforest.io.log import CommitInDoubt, Outgoing
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import TopicMaker
 
 

@@ -15,8 +15,8 @@ from integration.oracle import judge
 from river import preprocessing
 
 from streamforest import ConsistentForestClassifier, OnlineForestClassifier
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.testing.broker.server import Broker
 
 
 @pytest.fixture

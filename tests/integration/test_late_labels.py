@@ -19,12 +19,12 @@ from integration.late_oracle import LateJudge, LateVerdict, Matching
 from integration.oracle import read_all
 
 from streamforest import ConsistentForestClassifier, OnlineForestClassifier
-from streamforest.observe.metrics import PipelineMetrics
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.observe.prometheus import PipelineMetrics
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.loop import Run
+from streamforest.testing.broker.server import Broker
 
 LABELS = "[labels]\nwait_seconds = 3\nmax_clock_step_seconds = 60\nalign_ms = 200\n"
 PIPELINE = """

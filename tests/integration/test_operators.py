@@ -19,15 +19,15 @@ from kafka.errors import KafkaError
 from streamforest import ConsistentForestClassifier, OnlineForestClassifier
 from streamforest.cli import root
 from streamforest.errors import RecoveryError
-from streamforest.forests import snapshot
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka import KafkaLog
-from streamforest.stream.kafka_clients import admin
-from streamforest.stream.kafka_reader import JournalTail
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.forests.persistence import snapshot
+from streamforest.io.kafka.clients import admin
+from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.reader import JournalTail
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.loop import Run
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.forked import ForkedConsumer
 
 PIPELINE = """

@@ -21,14 +21,14 @@ from kafka import KafkaProducer
 from streamforest import ConsistentForestClassifier
 from streamforest.cli import root
 from streamforest.errors import BrokerError, ConfigError, RecoveryError
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_clients import admin
-from streamforest.stream.recorded import RecordedSource
-from streamforest.stream.records import CommitInDoubt
-from streamforest.stream.replay import ReplayOptions, replay
+from streamforest.io.kafka.clients import admin
+from streamforest.io.log import CommitInDoubt
+from streamforest.io.sources.dataset import RecordedSource
+from streamforest.io.tools.replay import ReplayOptions, replay
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.loop import Run
+from streamforest.testing.broker.server import Broker
 
 PIPELINE = """
 [pipeline]

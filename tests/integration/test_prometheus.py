@@ -13,9 +13,9 @@ import pytest
 from integration.feed import events, send
 from integration.waiting import get, until
 
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.testing import Consumer
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import free_port, missing
 
 PIPELINE = """

@@ -17,12 +17,12 @@ from integration.oracle import committed, judge, read_all
 from integration.waiting import get, until
 
 from streamforest import ConsistentForestClassifier
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
-from streamforest.stream.broker import Broker
-from streamforest.stream.kafka_clients import admin
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.io.kafka.clients import admin
+from streamforest.io.kafka.topics import Topics, ensure_topics
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.loop import Run
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.forked import ForkedConsumer
 from streamforest.testing.plugin import free_port
 

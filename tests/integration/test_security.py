@@ -12,14 +12,14 @@ import pytest
 from integration.secured import NO_LOGIN, NO_TLS, Case, documented, lines
 from kafka.errors import KafkaConnectionError
 
-from streamforest.stream.decoders import by_value
-from streamforest.stream.events import decoder
-from streamforest.stream.kafka import KafkaLog
-from streamforest.stream.kafka_permissions import Need
-from streamforest.stream.kafka_settings import KafkaSettings
-from streamforest.stream.kafka_topics import Topics
-from streamforest.stream.secrets import SecretPlace
-from streamforest.stream.security import Security
+from streamforest.io.codec.decoders import by_value
+from streamforest.io.codec.events import decoder
+from streamforest.io.kafka.auth.connection import Security
+from streamforest.io.kafka.auth.secrets import SecretPlace
+from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.permissions import Need
+from streamforest.io.kafka.settings import KafkaSettings
+from streamforest.io.kafka.topics import Topics
 from streamforest.testing import SecureBroker
 from streamforest.testing.certificates import Authority
 from streamforest.testing.forked import ForkedConsumer
@@ -118,7 +118,9 @@ KINDS = [
 def test_each_mistake_has_its_own_line(
     case: Case, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamforest.stream.diagnosis.QUIET", 3_600.0)  # however slow we are
+    monkeypatch.setattr(
+        "streamforest.io.kafka.auth.diagnosis.QUIET", 3_600.0
+    )  # however slow we are
     settings, message = broken(case.broker, tmp_path, kind)
     case.write(settings)
     begun = time.monotonic()
@@ -133,7 +135,7 @@ def test_each_mistake_has_its_own_line(
 def test_a_broker_that_is_not_there_is_waited_for_and_then_named(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamforest.stream.kafka_clients._PATIENCE_MS", 1_500)
+    monkeypatch.setattr("streamforest.io.kafka.clients._PATIENCE_MS", 1_500)
     with socket.socket() as taken:  # bound and not listening: refused, and nobody else gets it
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -147,8 +149,8 @@ def test_a_broker_that_is_not_there_is_waited_for_and_then_named(
 
 
 def test_a_port_that_is_not_kafka_is_named(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamforest.stream.kafka_clients._PATIENCE_MS", 1_500)
-    monkeypatch.setattr("streamforest.stream.diagnosis.STEP", 1.0)
+    monkeypatch.setattr("streamforest.io.kafka.clients._PATIENCE_MS", 1_500)
+    monkeypatch.setattr("streamforest.io.kafka.auth.diagnosis.STEP", 1.0)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -172,10 +174,10 @@ def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
         case.broker.at("sasl_tls"), Topics.of(case.name), case.name, security=security
     )
     waiting = KafkaLog(settings, by_value(decoder()))
-    monkeypatch.setattr("streamforest.stream.kafka_patience.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("streamforest.io.kafka.retry.time.sleep", lambda seconds: None)
     told: list[str] = []
     monkeypatch.setattr(
-        "streamforest.stream.kafka_patience.log.warning",
+        "streamforest.io.kafka.retry.log.warning",
         lambda text, *args: told.append(text % args),
     )
     for _ in range(6):
@@ -188,7 +190,7 @@ def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
 
 
 def test_each_missing_permission_is_named(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamforest.stream.diagnosis.QUIET", 3_600.0)
+    monkeypatch.setattr("streamforest.io.kafka.auth.diagnosis.QUIET", 3_600.0)
     needs = documented(case.name)
     done = case.run()
     assert done.exit_code == 1

@@ -23,12 +23,12 @@ from integration.secured import NO_LOGIN, Case, documented, lines
 
 from streamforest import ConsistentForestClassifier
 from streamforest.cli import root
-from streamforest.observe.metrics import PipelineMetrics
+from streamforest.io.kafka.permissions import Need
+from streamforest.io.kafka.topics import Topics
+from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.server import MetricsServer
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.opening import opened
-from streamforest.stream.kafka_permissions import Need
-from streamforest.stream.kafka_topics import Topics
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
 from streamforest.testing import SecureBroker
 from streamforest.testing.forked import ForkedConsumer
 
@@ -273,9 +273,9 @@ def test_where_a_broker_sends_its_clients_is_looked_at(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The most usual mistake of all: a broker that advertises an address nobody can reach."""
-    from streamforest.stream.diagnosis import diagnose
-    from streamforest.stream.security import Connection
-    from streamforest.stream.wire import Wire
+    from streamforest.io.kafka.auth.connection import Connection
+    from streamforest.io.kafka.auth.diagnosis import diagnose
+    from streamforest.io.kafka.auth.probe import Wire
 
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))

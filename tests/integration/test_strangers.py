@@ -23,15 +23,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamforest import StreamForestClassifier
 from streamforest.cli import root
+from streamforest.io.codec.dead_letters import REASONS
+from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.observe.logs import JsonLines, Lines
-from streamforest.observe.metrics import PipelineMetrics
+from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.server import MetricsServer
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
-from streamforest.stream.broker import Broker
-from streamforest.stream.dead_letters import REASONS
-from streamforest.stream.kafka_topics import Topics, ensure_topics
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.loop import Run
+from streamforest.testing.broker.server import Broker
 from streamforest.text import printable
 
 NASTY = {

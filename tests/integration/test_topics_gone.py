@@ -11,15 +11,15 @@ import pytest
 from integration.waiting import until
 
 from streamforest.errors import BrokerError
-from streamforest.stream.broker import Broker
-from streamforest.stream.decoders import by_value
-from streamforest.stream.events import decoder
-from streamforest.stream.kafka import KafkaLog
-from streamforest.stream.kafka_clients import asking
-from streamforest.stream.kafka_hold import TopicHold
-from streamforest.stream.kafka_settings import KafkaSettings, for_partition
-from streamforest.stream.kafka_topics import Topics, absent
-from streamforest.stream.records import CommitInDoubt, Outgoing, Reassigned, Transaction
+from streamforest.io.codec.decoders import by_value
+from streamforest.io.codec.events import decoder
+from streamforest.io.kafka.clients import asking
+from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.membership import TopicHold
+from streamforest.io.kafka.settings import KafkaSettings, for_partition
+from streamforest.io.kafka.topics import Topics, absent
+from streamforest.io.log import CommitInDoubt, Outgoing, Reassigned, Transaction
+from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import TopicMaker
 
 

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.loop import Run
 
 MOST = 6 << 30
 """Bytes at which it fails by itself, before the machine begins to swap."""

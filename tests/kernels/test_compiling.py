@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streamforest.kernels import compiling
-from streamforest.kernels.compiling import Announced
+from streamforest.kernels.core import compiling
+from streamforest.kernels.core.compiling import Announced
 
 SCRIPT = """
 from streamforest import ConsistentForestClassifier

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamforest.forests.plain import PlainOpinions
-from streamforest.kernels import mixing, plain_learn
-from streamforest.kernels.mixing import MIXTURES
-from streamforest.kernels.plain import FEW, LIVE
-from streamforest.kernels.tree import BOTH, PREDICT, VOTE_UNIT
+from streamforest.forests.stream.baselines import PlainOpinions
+from streamforest.kernels.candidate.layout import VOTE_UNIT
+from streamforest.kernels.core.operations import BOTH, PREDICT
+from streamforest.kernels.stream import baseline_learning, mixing
+from streamforest.kernels.stream.baselines import FEW, LIVE
+from streamforest.kernels.stream.mixing import MIXTURES
 
 LARGE = 10_000_000
 
@@ -144,7 +145,7 @@ def _advance(
     """As the forest does it."""
     done = 0
     while done < 2 * len(X):
-        done = plain_learn.advance(
+        done = baseline_learning.advance(
             plain.arrays, plain.max_bytes, spread, X, y, ops, known, categorical, done, False,
             votes, 2, plain.want,
         )  # fmt: skip

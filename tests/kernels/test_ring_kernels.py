@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamforest.kernels.entropy import STEPS, UNIT, XLOGX
-from streamforest.kernels.lanes import CAP, GAP, SCALE, lane_distance
-from streamforest.kernels.ring import bucket
-from streamforest.kernels.ring_scan import NATS, scan_category, scan_number
-from streamforest.kernels.ring_sort import LABEL_BITS, key_bits, pack_key, sort_keys
+from streamforest.kernels.core.entropy import STEPS, UNIT, XLOGX
+from streamforest.kernels.core.simd_distance import CAP, GAP, SCALE, lane_distance
+from streamforest.kernels.stream.layout import bucket
+from streamforest.kernels.stream.scan import NATS, scan_category, scan_number
+from streamforest.kernels.stream.sort import LABEL_BITS, key_bits, pack_key, sort_keys
 
 
 @njit

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamforest.kernels.dots import add_times, dot, dot2, dot4, through
-from streamforest.kernels.lanes import lane_distance, lane_distance4
-from streamforest.kernels.ncm_means import invert
+from streamforest.kernels.core.simd_distance import lane_distance, lane_distance4
+from streamforest.kernels.core.simd_dot import add_times, dot, dot2, dot4, through
+from streamforest.kernels.ncm.class_means import invert
 
 
 @njit

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from river import metrics
 
+from streamforest.observe.evaluation import AGE_LIMITS, CURVE_POINTS, Recent, Totals
 from streamforest.observe.latency import LatencyHistogram
 from streamforest.observe.measures import ModelMeasures
-from streamforest.observe.prequential import AGE_LIMITS, CURVE_POINTS, Recent, Totals
 
 
 def random_events(n: int, seed: int = 0) -> tuple[list[str | None], list[str | None]]:

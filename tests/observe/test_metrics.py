@@ -15,9 +15,9 @@ from prometheus_client import generate_latest
 
 from streamforest.errors import ConfigError
 from streamforest.observe.logs import JsonLines
-from streamforest.observe.metrics import ModelWindow, PipelineMetrics
+from streamforest.observe.prometheus import ModelWindow, PipelineMetrics
 from streamforest.observe.server import MetricsServer
-from streamforest.runtime.late import LabelStore, LateRules
+from streamforest.runtime.labels.store import LabelStore, LateRules
 
 MODEL = SimpleNamespace(n_learned=5)
 

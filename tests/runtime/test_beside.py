@@ -15,8 +15,8 @@ import pytest
 import river
 
 from streamforest.errors import ConfigError
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.functions import find_decoder, find_function
+from streamforest.runtime.config.imports import find_decoder, find_function
+from streamforest.runtime.config.load import load_pipeline
 
 Write = Callable[..., Path]
 
@@ -182,7 +182,7 @@ def test_a_process_of_its_own_is_as_it_was(write: Write) -> None:
     code = (
         "import sys; before = list(sys.path)\n"
         "from pathlib import Path\n"
-        "from streamforest.runtime.functions import find_decoder\n"
+        "from streamforest.runtime.config.imports import find_decoder\n"
         f"find_decoder('json:f', Path({str(folder)!r}))\n"
         "import json; assert json.dumps(1) == '1'\n"
         "assert sys.path == before\n"

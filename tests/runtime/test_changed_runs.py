@@ -8,8 +8,8 @@ import pytest
 
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import ChangedError
-from streamforest.runtime.models import limits_of
-from streamforest.runtime.state import RunState
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.processing.models import limits_of
 
 KAFKA = {"topic": "shop.events", "format": "json"}
 FILE = {"file": "e.csv", "events": 9}

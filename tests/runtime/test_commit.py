@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from streamforest import ConsistentForestClassifier
-from streamforest.runtime.commit import Committer, Pending, Superseded
-from streamforest.runtime.journal import Standing, read_standing
-from streamforest.runtime.models import limits_of
-from streamforest.runtime.snapshots import Snapshot, SnapshotFolder
-from streamforest.runtime.state import RunState
-from streamforest.stream.records import CommitInDoubt, Committed, Transaction
+from streamforest.io.log import CommitInDoubt, Committed, Transaction
+from streamforest.runtime.checkpoint.commit import Committer, Pending, Superseded
+from streamforest.runtime.checkpoint.journal import Standing, read_standing
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
+from streamforest.runtime.processing.models import limits_of
 
 PLACE = 40
 

@@ -17,14 +17,14 @@ import pytest
 
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import ChangedError, InputError, SnapshotError
-from streamforest.forests import snapshot
-from streamforest.forests.admission import Limits
+from streamforest.forests.persistence import snapshot
+from streamforest.observe.evaluation import Recent
 from streamforest.observe.measures import ModelMeasures
-from streamforest.observe.prequential import Recent
-from streamforest.runtime.late import LabelStore, LateRules
-from streamforest.runtime.recovery import States
-from streamforest.runtime.snapshots import SnapshotFolder
-from streamforest.runtime.state import RunState
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.labels.store import LabelStore, LateRules
+from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.recovery.replayer import States
 
 HOSTILE: list[Any] = [
     None,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from streamforest.runtime.journal import Entry, read_entries
-from streamforest.runtime.recovery import after
+from streamforest.runtime.checkpoint.journal import Entry, read_entries
+from streamforest.runtime.recovery.replayer import after
 
 
 def commits(told: list[tuple[int, int, int]], exactly_once: bool) -> list[tuple[int, int, int]]:

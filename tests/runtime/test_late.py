@@ -11,15 +11,15 @@ import pytest
 from integration.late_feed import late_messages
 
 from streamforest.errors import ConfigError, SnapshotError
-from streamforest.forests.admission import Limits
-from streamforest.runtime.clock import IN_A_ROW, StreamClock
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.intake import take_in
-from streamforest.runtime.late import LabelStore, LateRules
-from streamforest.runtime.state import RunState
-from streamforest.stream.aligned import Alignment
-from streamforest.stream.events import Format, decoder, encode
-from streamforest.stream.records import Stretch
+from streamforest.io.codec.events import Format, decoder, encode
+from streamforest.io.kafka.merge import Alignment
+from streamforest.io.log import Stretch
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.labels.event_time import IN_A_ROW, StreamClock
+from streamforest.runtime.labels.store import LabelStore, LateRules
+from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.intake import take_in
 from streamforest.text import kept_bytes
 
 NOW = 1_700_000_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from streamforest.errors import ConfigError, StreamForestWarning
-from streamforest.runtime.config import Pipeline, load_pipeline
-from streamforest.runtime.models import _refusals
+from streamforest.runtime.config.load import Pipeline, load_pipeline
+from streamforest.runtime.processing.models import _refusals
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 GOOD = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamforest.errors import ConfigError
-from streamforest.runtime.settings import gather
+from streamforest.runtime.config.layers import gather
 
 FILE = '[pipeline]\nname = "p"\n[model]\nn_trees = 1\nseed = 1\ntau = 0.1\n'
 

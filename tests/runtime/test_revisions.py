@@ -16,15 +16,15 @@ import streamforest
 from streamforest import ConsistentForestClassifier
 from streamforest.cli import root
 from streamforest.errors import SnapshotError, VersionChangeError
-from streamforest.forests import snapshot
-from streamforest.forests.base import Forest
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.journal import Entry, read_entry
-from streamforest.runtime.loop import Run
-from streamforest.runtime.models import KINDS, wrap_model
-from streamforest.runtime.opening import opened as open_run
-from streamforest.runtime.revisions import check_revisions, revisions_of
-from streamforest.runtime.whatif import whatif
+from streamforest.forests.core.base import Forest
+from streamforest.forests.persistence import snapshot
+from streamforest.runtime.checkpoint.journal import Entry, read_entry
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened as open_run
+from streamforest.runtime.operate.whatif import whatif
+from streamforest.runtime.processing.loop import Run
+from streamforest.runtime.processing.models import KINDS, wrap_model
+from streamforest.runtime.recovery.revisions import check_revisions, revisions_of
 
 KIND = "model.kind=consistent"
 OTHER = {"reason": "by revision 1, now by 2"}

@@ -16,15 +16,15 @@ from click.testing import CliRunner
 from streamforest import ConsistentForestClassifier, save
 from streamforest.cli import root
 from streamforest.errors import ConfigError, RecoveryError
+from streamforest.io.file_log import RunLock, claim
 from streamforest.private_files import create, make_folder, read_json, recreate, replace, update
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.history import listed, pin, unpin
-from streamforest.runtime.journal import read_entry, read_standing
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened as open_run
-from streamforest.runtime.snapshots import SnapshotFolder
-from streamforest.runtime.wishes import Wishes
-from streamforest.stream.files import RunLock, claim
+from streamforest.runtime.checkpoint.journal import read_entry, read_standing
+from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened as open_run
+from streamforest.runtime.operate.inspect import listed, pin, unpin
+from streamforest.runtime.operate.requests import Wishes
+from streamforest.runtime.processing.loop import Run
 
 BRACKETS = b"[" * 100_000
 LINKED = [

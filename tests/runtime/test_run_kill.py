@@ -22,11 +22,11 @@ import pytest
 from click.testing import CliRunner
 
 from streamforest.cli import main, root
-from streamforest.runtime.stopping import StopSignals
-from streamforest.stream import failpoints
+from streamforest.io import failpoints
+from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.testing.forked import context
 
-POLL = "streamforest.stream.files:FileLog.poll"
+POLL = "streamforest.io.file_log:FileLog.poll"
 Files = dict[str, bytes]
 FILES = ("snapshots/s-000000000600.safetensors", "predictions.jsonl", "journal.jsonl")
 

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from streamforest.errors import ChangedError, RecoveryError, StreamForestError
-from streamforest.forests import snapshot
-from streamforest.forests.snapshot import host, try_lock
-from streamforest.runtime import loop
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened as open_run
-from streamforest.stream.files import FileLog
-from streamforest.stream.records import Committed, LogAway, Partition, Reader
+from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence.snapshot import host, try_lock
+from streamforest.io.file_log import FileLog
+from streamforest.io.log import Committed, LogAway, Partition, Reader
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened as open_run
+from streamforest.runtime.processing import loop
+from streamforest.runtime.processing.loop import Run
 
 
 def opened(
@@ -351,7 +351,7 @@ def test_whatever_keeps_a_snapshot_from_being_written_is_told(
 def test_older_snapshots_that_cannot_be_deleted_stop_nobody(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("streamforest.runtime.pins._PATIENCE", 0.0)
+    monkeypatch.setattr("streamforest.runtime.checkpoint.pins._PATIENCE", 0.0)
     folder = tmp_path / "run" / "snapshots"
     with opened(small, tmp_path / "run", "run.keep_snapshots=1") as run:
         run.consume(max_events=200)

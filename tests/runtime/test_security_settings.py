@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from streamforest.cli import root
 from streamforest.errors import ConfigError
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.security import connection_from
+from streamforest.runtime.config.kafka_auth import connection_from
+from streamforest.runtime.config.load import load_pipeline
 from streamforest.testing.certificates import Authority
 
 WORD = "hunter2-4711"

@@ -11,9 +11,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from streamforest.observe.requests import is_known
-from streamforest.runtime import tables
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.models import KINDS
+from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.processing.models import KINDS
 
 TOP = Path(__file__).parents[2]
 SCRIPTS = sorted(
@@ -64,7 +64,7 @@ def test_prometheus_may_ask_for_the_consumer_by_its_name() -> None:
 
 
 def test_the_reference_tells_every_key_and_its_default() -> None:
-    known = tables.KEYS
+    known = schema.KEYS
     told: dict[str, dict[str, str]] = {}
     text = (TOP / "pipelines" / "reference.toml").read_text(encoding="utf-8")
     for line in text.splitlines():
@@ -72,7 +72,7 @@ def test_the_reference_tells_every_key_and_its_default() -> None:
             here = told.setdefault(table[1], {})
         elif key := re.match(r"(?:# )?([a-z_]+) = ", line):
             here[key[1]] = line
-    assert {*told} == {*known, "model", "shadow"} == {*tables.TABLES, "source.schedule"}
+    assert {*told} == {*known, "model", "shadow"} == {*schema.TABLES, "source.schedule"}
     for table_name, keys in known.items():
         assert list(told[table_name]) == list(keys), table_name
         for name, option in keys.items():

@@ -18,13 +18,13 @@ import streamforest
 from streamforest import ConsistentForestClassifier
 from streamforest.cli import root
 from streamforest.errors import SnapshotError
-from streamforest.forests import snapshot
-from streamforest.observe.metrics import PipelineMetrics
-from streamforest.runtime.config import load_pipeline
-from streamforest.runtime.loop import Run
-from streamforest.runtime.opening import opened as open_run
-from streamforest.runtime.snapshots import SnapshotFolder
-from streamforest.runtime.state import RunState
+from streamforest.forests.persistence import snapshot
+from streamforest.observe.prometheus import PipelineMetrics
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened as open_run
+from streamforest.runtime.processing.loop import Run
 
 KIND = "model.kind=consistent"
 
@@ -181,7 +181,7 @@ def test_an_error_of_the_check_itself_counts_as_refused(small: Path, tmp_path: P
 def test_the_copy_is_gone_before_the_check_and_the_check_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Else a snapshot would take more memory than `snapshots.py` says."""
+    """Else a snapshot would take more memory than `store.py` says."""
     model = getattr(streamforest, kind)(n_trees=2, seed=0)
     draw = np.random.default_rng(0)
     model.advance(draw.normal(size=(300, 3)), draw.integers(3, size=300).tolist())

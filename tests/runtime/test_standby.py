@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from streamforest import ConsistentForestClassifier
-from streamforest.runtime import standby
-from streamforest.runtime.journal import Entry, Standing
-from streamforest.runtime.models import limits_of
-from streamforest.runtime.snapshots import SnapshotFolder
-from streamforest.runtime.standby import Follower
-from streamforest.runtime.state import RunState
+from streamforest.runtime.checkpoint.journal import Entry, Standing
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.processing.models import limits_of
+from streamforest.runtime.recovery import standby
+from streamforest.runtime.recovery.standby import Follower
 
 
 class LongJournal:

@@ -24,8 +24,8 @@ from river import preprocessing
 from safetensors.numpy import save as to_bytes
 
 from streamforest.errors import InputError, SnapshotError
-from streamforest.forests import snapshot
-from streamforest.forests.snapshot import decode, encode
+from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence.snapshot import decode, encode
 
 if __package__:
     from support.events import growing_stream

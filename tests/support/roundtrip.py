@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamforest.errors import InputError
-from streamforest.forests import snapshot
-from streamforest.forests.snapshot import decode, encode
+from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence.snapshot import decode, encode
 
 Event = tuple[dict[Any, Any], Any]
 Stream = Callable[[np.random.Generator], Iterator[Event]]

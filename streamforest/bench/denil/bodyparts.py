@@ -40,7 +40,7 @@ from streamforest.bench.denil.common import (
 
 if TYPE_CHECKING:
     from streamforest.datasets.depth import DepthFigures
-    from streamforest.forests.base import Forest
+    from streamforest.forests.core.base import Forest
 
 SETTINGS: dict[str, Any] = {
     "n_splits": 10,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from streamforest.forests.base import Forest
+    from streamforest.forests.core.base import Forest
 
 
 class Watcher(Protocol):

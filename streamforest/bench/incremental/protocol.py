@@ -17,7 +17,7 @@ import numpy as np
 from streamforest import NCMForestClassifier
 from streamforest.bench.incremental.sets import ClassSet, per_class
 from streamforest.errors import ConfigError
-from streamforest.forests.ncm_rounds import STRATEGIES
+from streamforest.forests.ncm.retraining import STRATEGIES
 
 BATCH_STRATEGIES = ("uls", "igt", "rust", "rtst", "hirf")
 """In the order of their work."""

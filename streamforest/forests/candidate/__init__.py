@@ -1,0 +1,1 @@
+"""The consistent and the online forest."""

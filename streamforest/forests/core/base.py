@@ -1,0 +1,339 @@
+"""What every forest offers: River's methods, `advance`, and input as it comes.
+
+Everything a user can call turns events into rows and labels into indices and ends in the engine: rows in
+order, each predicted before it is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from river import base
+
+from streamforest.errors import FeatureError, InputError
+from streamforest.forests.core.batch import (
+    length,
+    operations,
+    other_than_numbers,
+    posteriors,
+    records,
+    split_fresh,
+)
+from streamforest.forests.core.engine import NO_ANSWER, WANTS, Engine
+from streamforest.forests.core.features import UNSEEN, FeatureTable
+from streamforest.forests.core.labels import Label, LabelTable, as_list, index_labels
+from streamforest.forests.core.parameters import MOST_TREES, check_choice, check_int
+from streamforest.forests.core.serialization import plain_parameters
+from streamforest.kernels.core.operations import LEARN, PREDICT
+
+_OP_PREDICT = np.full(1, PREDICT, np.uint8)
+
+
+class Forest(Engine, base.MiniBatchClassifier):
+    """Base of all forests of this package.
+
+    Predictions and learned state are the same bits for any batch size and any number of threads.
+    """
+
+    largest: ClassVar[float] = float("inf")  # beyond this a finite value is refused
+
+    _answering: NDArray[np.int64] | None = None
+    """Which rows of the last batch, as it was moved, answered; None: each of them."""
+
+    # Constructor arguments every forest has; subclasses store them under these names.
+    n_trees: int
+    max_classes: int
+    max_features: int
+    max_categories: int
+    max_text_bytes: int
+    nonfinite: str
+    n_jobs: int
+    seed: int | None
+
+    def _start(self) -> None:
+        """Check the common parameters and plant the trees. Called at the end of `__init__`."""
+        check_int("n_trees", self.n_trees, 1, MOST_TREES)
+        check_int("max_classes", self.max_classes, 1)
+        check_int("max_features", self.max_features, 1)
+        check_int("max_categories", self.max_categories, 1)
+        check_int("max_text_bytes", self.max_text_bytes, 1)
+        check_int("n_jobs", self.n_jobs, 1)
+        if self.seed is not None:
+            check_int("seed", self.seed, 0)
+        check_choice("nonfinite", self.nonfinite, ("error", "missing"))
+        self._parameters = plain_parameters(self)  # changing an attribute later changes nothing
+        self._labels = LabelTable(self.max_classes, self.max_text_bytes)
+        self._features = FeatureTable(
+            self.max_features, self.max_categories, self.nonfinite, self.max_text_bytes
+        )
+        self._n_learned = 0
+        seeds = np.random.SeedSequence(self.seed).generate_state(self.n_trees, np.uint64)
+        self._plant(seeds.astype(np.uint64))
+        self._scratch()
+
+    def _scratch(self) -> None:
+        super()._scratch()
+        self._one_buffers(8)
+
+    # ---- River's contract
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    @property
+    def classes_(self) -> list[Label]:
+        """The classes in the order first seen."""
+        return list(self._labels.labels)
+
+    @property
+    def n_learned(self) -> int:
+        """The clock: events learned so far."""
+        return self._n_learned
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"n_trees": 5, "seed": 42}
+
+    def learn_one(self, x: dict[Any, Any], y: Any) -> None:
+        """Learn one event. If `predict_one` was just asked about the same row, its routing is used."""
+        with self._lock:
+            k = self._labels.find(y)
+            if k < 0:
+                self._labels.require_room(y)  # before the event's features are let in
+            row = self._one_row(x, learn=True)
+            if k < 0:
+                k = self._labels.learn(y)
+            reuse = self._routed is not None and self._routed == self._one_rows[row]
+            self._routed = None
+            self._one_y[0] = k
+            self._one_known[0] = len(self._features)
+            self._learn_row(self._one_views[row], reuse)
+
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
+        """The most probable class; None before anything was learned. Ties go to the class seen first."""
+        with self._lock:
+            if not self._labels.labels:
+                self._one_row(x, learn=False)
+                return None
+            return self._labels.labels[int(self._scores_one(x).argmax())]
+
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
+        """The probability of every class ever seen."""
+        with self._lock:
+            if not self._labels.labels:
+                self._one_row(x, learn=False)
+                return {}
+            scores = self._scores_one(x)
+            total = scores.sum()
+            if total == 0:
+                return dict.fromkeys(self._labels.labels, 1.0 / len(scores))
+            return dict(zip(self._labels.labels, (scores / total).tolist()))
+
+    def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
+        """Learn the rows of a frame in order: the same as `learn_one` in a loop."""
+        self._take(X, y, np.full(length(X), LEARN, np.uint8), answer=False)
+
+    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
+        """The probabilities of every class for the rows of a frame."""
+        P = self.advance(X)
+        return pd.DataFrame(P, index=_index_of(X), columns=self.classes_)
+
+    def predict_many(self, X: pd.DataFrame) -> pd.Series:
+        """The most probable class for each row of a frame."""
+        P = self.advance(X)
+        labels = self._labels.labels
+        answers = [labels[k] for k in P.argmax(axis=1)] if labels else [None] * len(P)
+        return pd.Series(answers, index=_index_of(X), dtype=None if labels else "object")
+
+    # ---- the contract
+
+    def advance(
+        self,
+        X: ArrayLike | pd.DataFrame | Sequence[Mapping[Any, Any]],
+        y: Sequence[Any] | NDArray[Any] | pd.Series | None = None,
+        op: ArrayLike | None = None,
+    ) -> NDArray[np.float64]:
+        """Take a batch of events in order: predict each, then learn it.
+
+        Parameters
+        ----------
+        X
+            A 2-D array (its columns are the features 0, 1, …), a frame, or a sequence of dicts.
+        y
+            One label per row; `None` where there is none (the row is then predicted only).
+        op
+            What to do with each row: `PREDICT`, `LEARN` or `BOTH`. Default: both, or predict where
+            the label is None.
+
+        Returns
+        -------
+        Posteriors taken before the row was learned, one row per event, one column per class of
+        `classes_` as it stands after the call. A class not seen before a row is 0 there; a row
+        before any class is all zeros; a row that was only learned is NaN. A bad row refuses the
+        whole call, names the row and nothing is learned.
+        """
+        return self._take(X, y, op, answer=True)
+
+    def _take(self, X: Any, y: Any, op: Any, *, answer: bool) -> NDArray[np.float64]:
+        """`advance`, whose answers are not worth their memory where nobody asks for them."""
+        with self._lock:
+            self._features.begin()
+            n_classes = len(self._labels)
+            try:
+                n = length(X)
+                labels = [None] * n if y is None else as_list(y, n)
+                ops = operations(op, labels)
+                learns = (ops & LEARN) != 0
+                rows, known_features = self._encode(X, learns)
+                index, known_classes = index_labels(self._labels, labels, learns)
+            except InputError:
+                self._features.rollback()
+                self._labels.truncate(n_classes)
+                raise
+            self._routed = self._answering = None
+            if answer and self._features.fresh:
+                rows, index, split, known_features, answers = split_fresh(
+                    self._features.fresh, rows, index, ops, known_features, UNSEEN
+                )
+                self._answering = answers
+                scores = self._advance(rows, index, split, known_features, answer)[answers]
+            else:
+                scores = self._advance(rows, index, ops, known_features, answer)
+            self._tidy()
+            return posteriors(scores, ops, known_classes) if answer else NO_ANSWER
+
+    def predict_trees(self, X: ArrayLike | pd.DataFrame) -> NDArray[np.int64]:
+        """The answer of each tree by itself: class indices [trees, rows], -1 where it has none yet."""
+        with self._lock:
+            return self._predict_trees(X)
+
+    def _predict_trees(self, X: Any) -> NDArray[np.int64]:
+        self._refuse_if_broken()
+        self._routed = None
+        n = length(X)
+        rows, known = self._encode(X, np.zeros(n, np.bool_))
+        out = np.empty((self.n_trees, n), np.int64)
+        ops = np.full(n, PREDICT, np.uint8)
+        y = np.full(n, -1, np.int64)
+        for t in range(self.n_trees):
+            votes = self._new_votes(n)
+            self._call(t, t + 1, self._want, rows, y, ops, known, False, votes)
+            if votes.size:
+                scores = self._alone(votes)
+                out[t] = np.where(scores.any(axis=1), scores.argmax(axis=1), -1)
+            else:
+                out[t] = -1
+        return out
+
+    def _alone(self, votes: NDArray[np.int64]) -> NDArray[Any]:
+        """What a tree says by itself, of the votes that it alone gave."""
+        return self._mix(votes)
+
+    def warm_up(self) -> None:
+        """Compile, or load, all that this forest will ever call, so that no event has to wait."""
+        other = self.clone()
+        other.advance(np.zeros((2, 1)), ["a", "b"])
+        other._enlarge(np.full(WANTS, 1_000, np.int64))
+        other._dump()
+
+    def save(self, path: Any) -> None:
+        """Write a snapshot; `streamforest.load` reads it."""
+        from streamforest.forests.persistence.snapshot import save
+
+        save(self, path)
+
+    # ---- rows
+
+    def _encode(
+        self, X: Any, learns: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Any input as rows, with the number of features known as of each."""
+        table = self._features
+        if isinstance(X, pd.DataFrame):
+            names = list(X.columns)
+            if len(set(names)) != len(names):
+                raise FeatureError(f"X has columns of the same name: {names!r}")
+            if other_than_numbers(X) or table.holds_categories(names):
+                return table.rows(records(X), learns.tolist())
+            with np.errstate(over="ignore", invalid="ignore"):  # as in `matrix`
+                return table.matrix(X.to_numpy(np.float64), names, learns)
+        if _holds_events(X):
+            return table.rows(X, learns.tolist())
+        if isinstance(X, np.ma.MaskedArray):
+            raise FeatureError(
+                "X is a masked array: pass a DataFrame, or dicts without those values"
+            )
+        try:
+            array = np.asarray(X)
+        except (ValueError, TypeError, NotImplementedError):  # rows of different lengths, and worse
+            array = np.empty(0, object)
+        if array.ndim != 2 or array.dtype.kind not in "biuf":
+            raise FeatureError(
+                f"X is an array of {array.dtype} with {array.ndim} dimensions: "
+                "pass a 2-D array of numbers, a DataFrame or a list of dicts"
+            )
+        if not table.positional:
+            raise FeatureError(
+                f"X is an array, but this model's features have names, such as {table.names[0]!r}: "
+                "pass a DataFrame or dicts"
+            )
+        return table.matrix(array, range(array.shape[1]), learns)
+
+    def _one_row(self, x: Any, learn: bool) -> int:
+        """Write an event to one of the two row buffers and return which: 0 to predict, 1 to learn."""
+        which = 1 if learn else 0
+        size = 8 * max(1, len(self._features))
+        if len(self._one_rows[which]) != size:
+            self._one_buffers(size)
+        if self._features.pack(x, self._one_rows[which], 0):
+            return which
+        self._features.begin()
+        try:
+            row = self._features.row(x, learn)
+        except InputError:
+            self._features.rollback()
+            raise
+        if 8 * len(row) > size:
+            self._one_buffers(8 * len(row))
+        self._one_views[which][0, : len(row)] = row
+        return which
+
+    def _one_buffers(self, size: int) -> None:
+        # bytearrays, because comparing two of them is one memcmp
+        self._one_rows = bytearray(size), bytearray(size)
+        self._one_views = tuple(np.frombuffer(b, np.float64).reshape(1, -1) for b in self._one_rows)
+        self._one_views[0][:] = np.nan
+        self._one_views[1][:] = np.nan
+        self._routed = None
+
+    def _scores_one(self, x: Any) -> NDArray[Any]:
+        self._refuse_if_broken()
+        self._routed = None
+        row = self._one_row(x, learn=False)
+        if self._one_votes.shape[-1] != len(self._labels):
+            self._one_votes = self._new_votes(1)
+        self._one_votes.fill(0)
+        self._call_one(self._one_views[row], _OP_PREDICT, False)
+        self._routed = self._one_rows[row]
+        return self._mix_one()
+
+    def _mix_one(self) -> NDArray[Any]:
+        """The scores of the row that `_call_one` was just asked about."""
+        scores: NDArray[Any] = self._mix(self._one_votes)[0]
+        return scores
+
+
+def _holds_events(X: Any) -> bool:
+    """Whether it is a sequence of dicts; a memoryview is a sequence too, and may not be indexed."""
+    if isinstance(X, memoryview) or not isinstance(X, Sequence):
+        return False
+    return len(X) == 0 or isinstance(X[0], Mapping)
+
+
+def _index_of(X: Any) -> Any:
+    return X.index if isinstance(X, pd.DataFrame) else None

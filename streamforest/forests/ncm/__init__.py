@@ -1,0 +1,1 @@
+"""The class-incremental NCM forest."""

@@ -1,0 +1,110 @@
+"""Parameters of NCM forests: checked, and packed for the kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.errors import ParameterError
+from streamforest.forests.core.engine import EPOCH
+from streamforest.forests.core.parameters import check_choice, check_int, check_number
+from streamforest.forests.ncm.jobs import MODES
+from streamforest.forests.ncm.retraining import KINDS, STRATEGIES
+from streamforest.kernels.ncm import advance as ncm_advance
+from streamforest.kernels.ncm.layout import PARAMS
+
+if TYPE_CHECKING:
+    from streamforest.forests.ncm.forest import NCMForestClassifier
+
+PAPER: dict[str, Any] = {
+    "n_trees": 50,
+    "mu": 10,
+    "side_search": 1024,
+    "metric": "whitened",
+    "bagging": True,
+    "balanced": False,
+    "neighbours": 0,
+    "mean_vote": False,
+}
+"""What the papers do where the defaults do otherwise (Ristin 2016, section 5.2; hi-RF, section 4)."""
+
+FULL = ("auto", "full", "full-scaled")
+"""Metrics that need the covariance within the classes."""
+
+_STARTS = 2  # of the greedy search for sides
+NODES = 2  # for each row of the memory, at most
+CENTROIDS = 3  # likewise
+
+
+def check(forest: NCMForestClassifier) -> None:
+    """Refuse what no forest can be made with."""
+    check_choice("split", forest.split, ("ncm", "svm"))
+    check_choice("strategy", forest.strategy, STRATEGIES)
+    check_choice("metric", forest.metric, ("auto", *KINDS))
+    check_choice("node_sampling", forest.node_sampling, tuple(MODES))
+    check_int("mu", forest.mu, 0, 1 << 20)
+    check_int("n_planes", forest.n_planes, 1, 10_000)
+    check_int("memory", forest.memory, 2, 1 << 26)
+    check_int("neighbours", forest.neighbours, 0, 10_000)
+    check_int("class_ready", forest.class_ready, 1)
+    if forest.class_batch is not None:
+        check_int("class_batch", forest.class_batch, 1)
+    check_int("swap_after", forest.swap_after, 0, 1 << 20)
+    check_number("pi", forest.pi, 0, 1)
+    check_number("oob_boost", forest.oob_boost, 0, 100)
+    check_number("event_credit", forest.event_credit, 0, 1e6)
+    check_number("mistake_credit", forest.mistake_credit, 0, 1e6)
+    for name in ("balanced", "mean_vote", "grow_kept", "background"):
+        if not isinstance(getattr(forest, name), bool):
+            raise ParameterError(f"{name}={getattr(forest, name)!r}: use True or False")
+    if forest.bagging not in (None, True, False) or (
+        forest.strategy == "hirf" and forest.bagging is False
+    ):
+        raise ParameterError(
+            f"bagging={forest.bagging!r} with strategy={forest.strategy!r}: use True or None (hi-RF "
+            "judges trees by what is outside their bags), elsewhere False too"
+        )
+    if forest.split == "svm" and forest.metric in ("full", "full-scaled"):
+        raise ParameterError(
+            f"metric={forest.metric!r} with split='svm': a plane turns as it is fitted, "
+            "use 'auto', 'raw', 'standardised', 'within' or 'whitened'"
+        )
+
+
+def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
+    """The kernels' view of the parameters."""
+    check(forest)
+    params = np.zeros(1, PARAMS)
+    params["mu"] = forest.mu
+    params["svm"] = forest.split == "svm"
+    params["starts"] = _STARTS
+    if forest.side_search != "greedy":
+        check_int("side_search", forest.side_search, 1, 1 << 20)
+        params["assignments"] = forest.side_search
+    params["candidates"] = forest.n_planes
+    params["planes"] = forest.strategy != "rust"  # which needs the centroids one by one
+    params["bagged"] = forest.strategy == "hirf" if forest.bagging is None else forest.bagging
+    params["lenses"] = forest.mean_vote or forest.metric in FULL
+    params["balanced"] = forest.balanced
+    params["neighbours"] = forest.neighbours
+    params["judges"] = 1
+    params["max_nodes"] = NODES * forest.memory + EPOCH
+    params["max_rows"] = CENTROIDS * forest.memory + EPOCH
+    params["rule"], params["amount"] = _centroid_rule(forest.n_centroids)
+    return params
+
+
+def _centroid_rule(n: Any) -> tuple[int, float]:
+    """How the classes say how many centroids a node has."""
+    if n in ("sqrt", "log"):
+        return (ncm_advance.SQRT if n == "sqrt" else ncm_advance.LOG), 1.0
+    if isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 2:
+        return ncm_advance.FIXED, float(n)
+    if isinstance(n, float) and 0 < n <= 1:
+        return ncm_advance.SHARE, n
+    raise ParameterError(
+        f"n_centroids={n!r}: use 'sqrt', 'log', a share of the classes in (0, 1] or a whole "
+        "number of at least 2"
+    )

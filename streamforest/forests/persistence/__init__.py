@@ -1,0 +1,1 @@
+"""Snapshot files of forests and River pipelines."""

@@ -1,0 +1,256 @@
+"""The arrays of the two plain opinions: how they grow, and what of them a snapshot holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests.core.engine import EPOCH
+from streamforest.forests.core.features import CATEGORY, NUMBER
+from streamforest.forests.core.serialization import demand
+from streamforest.kernels.stream import baseline_learning
+from streamforest.kernels.stream.baseline_learning import (
+    FADE_EVERY,
+    WANT_CLASSES,
+    WANT_FEATURES,
+    WANT_ROWS,
+)
+from streamforest.kernels.stream.baselines import (
+    BIAS_SQUARES,
+    BUCKETS,
+    CLASSES,
+    COUNT,
+    EMPTY,
+    FEATURES,
+    FEW,
+    INVERSE,
+    LIVE,
+    LOG,
+    PLANES,
+    SILENT,
+    SQUARES,
+    T_COUNT,
+    T_SQUARES,
+    T_WEIGHT,
+    TABLES,
+    TOP,
+    VARIANCE,
+    N,
+    Plain,
+    settle,
+)
+
+Take = Callable[..., NDArray[Any]]
+_SMALL = 8  # features there is room for at first
+_LARGEST = 1e100  # values are float32: no product of theirs comes near this
+_ROUNDING = 1e-12  # of a feature's largest square: more than rounding takes a variance below zero
+
+
+def _allocate(features: int, classes: int, rows: int) -> Plain:
+    return Plain(
+        size=np.zeros(6, np.int64),
+        plane=np.zeros((PLANES, features, classes)),
+        share=np.zeros((4, classes)),
+        room=np.zeros(features, np.int32),
+        first=np.zeros(features, np.int32),
+        met=np.zeros(features, np.int32),
+        value=np.zeros((features, FEW)),
+        table=np.zeros((TABLES, rows, classes)),
+    )
+
+
+def _bytes(features: int, classes: int, rows: int) -> int:
+    """What planes and tables take; the rest is small beside it."""
+    return 8 * classes * (PLANES * features + TABLES * rows)
+
+
+class PlainOpinions:
+    """Naive Bayes and the linear rule over the whole stream, within a bound on their bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.want = np.zeros(3, np.int64)
+        self.arrays = _allocate(_SMALL, 4, _SMALL * FEW)
+        self.arrays.size[SILENT] = self.max_bytes == 0
+
+    @property
+    def silent(self) -> bool:
+        """Whether the bound was passed."""
+        return bool(self.arrays.size[SILENT])
+
+    @property
+    def nbytes(self) -> int:
+        """What the arrays take as allocated."""
+        return sum(array.nbytes for array in self.arrays)
+
+    def enlarge(self) -> None:
+        """Room for what the kernel wants, twice as much where the bound allows it; tables packed."""
+        _, features, classes = self.arrays.plane.shape
+        live = int(self.arrays.size[LIVE])
+        rows = live + int(self.want[WANT_ROWS] - self.arrays.size[TOP])
+        exact = int(self.want[WANT_FEATURES]), int(self.want[WANT_CLASSES]), rows
+        ample = (
+            features if exact[0] <= features else max(2 * features, exact[0]),
+            classes if exact[1] <= classes else max(2 * classes, exact[1]),
+            max(2 * rows, _SMALL * FEW),
+        )
+        self._pack(*(ample if _bytes(*ample) <= self.max_bytes else exact))
+
+    def _pack(self, features: int, classes: int, rows: int) -> None:
+        old = self.arrays
+        new = _allocate(features, classes, rows)
+        n, c = int(old.size[FEATURES]), int(old.size[CLASSES])
+        new.size[:] = old.size
+        new.plane[:, :n, :c] = old.plane[:, :n, :c]
+        new.share[:, :c] = old.share[:, :c]
+        new.room[:n] = old.room[:n]
+        new.met[:n] = old.met[:n]
+        new.value[:n] = old.value[:n]
+        rows_of = _rows_of_tables(old)
+        new.table[:, : len(rows_of), :c] = old.table[:, rows_of, :c]
+        new.first[:n] = np.cumsum(old.room[:n]) - old.room[:n]
+        new.size[TOP] = len(rows_of)
+        self.arrays = new
+
+    # ---- epochs
+
+    def end_epoch(
+        self, n: int, mean: NDArray[Any], variance: NDArray[Any], spread: NDArray[Any]
+    ) -> None:
+        """After `n` learned events: the spread of the features as it is now, and fading."""
+        arrays = self.arrays
+        if arrays.size[SILENT]:
+            if arrays.plane.shape[1] > _SMALL:
+                self._fall_silent()
+            return
+        fades = n % FADE_EVERY == 0
+        if fades:
+            baseline_learning.fade(arrays)
+        everything = fades or n <= EPOCH
+        baseline_learning.settle_spread(arrays, mean, variance, spread, everything)
+        if arrays.table.shape[1] > 4 * max(_SMALL * FEW, int(arrays.size[LIVE])):
+            _, features, classes = arrays.plane.shape
+            self._pack(features, classes, 2 * int(arrays.size[LIVE]))
+
+    def _fall_silent(self) -> None:
+        """Give the memory back."""
+        self.arrays = _allocate(_SMALL, 1, 0)
+        self.arrays.size[SILENT] = 1
+
+    # ---- snapshots
+
+    def dump(self) -> dict[str, NDArray[Any]]:
+        """Everything but what follows from it, without slack."""
+        a = self.arrays
+        if a.size[SILENT]:
+            return {"plain.silent": np.ones(1, np.uint8)}
+        features, classes = int(a.size[FEATURES]), int(a.size[CLASSES])
+        numbers = np.flatnonzero(a.room[:features] == FEW)
+        rows = _rows_of_tables(a)
+        of_category = rows[np.repeat(a.room == BUCKETS, a.room)]
+        return {
+            "plain.silent": np.zeros(1, np.uint8),
+            "plain.classes": np.array([classes]),
+            "plain.met": a.met[:features].copy(),
+            "plain.value": a.value[numbers].ravel(),
+            "plain.plane": a.plane[:, :features, :classes].ravel(),
+            "plain.share": a.share[:, :classes].ravel(),
+            "plain.count": a.table[T_COUNT, rows, :classes].ravel(),
+            "plain.weight": a.table[T_WEIGHT:, of_category, :classes].ravel(),
+        }
+
+    def restore(
+        self,
+        take: Take,
+        kinds: Sequence[int],
+        labels: int,
+        spread: NDArray[np.float64],
+        reach: NDArray[np.float64],
+    ) -> None:
+        """The state that `dump` described; anything that could not have come from it is refused.
+
+        `spread` is that of the features, `reach` the largest absolute value of each.
+        """
+        silent = int(take("plain.silent", np.uint8, 1)[0])
+        demand(silent <= 1, "plain.silent")
+        demand(silent == 1 or self.max_bytes > 0, "plain.silent")
+        if silent:
+            self._fall_silent()
+            return
+        classes = int(take("plain.classes", np.int64, 1)[0])
+        demand(0 <= classes <= labels, "plain.classes")
+        met = take("plain.met", np.int32)
+        features = len(met)
+        demand(features <= len(kinds), "plain.met")
+        kind = np.array(kinds[:features], np.int64)
+        demand((met >= 0) & ((met > 0) <= (kind > 0)), "plain.met")
+        demand(met[kind == NUMBER] <= FEW + 1, "plain.met")
+        demand(met[kind == CATEGORY] <= BUCKETS, "plain.met")
+        room = np.where(met == 0, 0, np.where(kind == CATEGORY, BUCKETS, FEW))
+        room[(kind == NUMBER) & (met > FEW)] = 0
+        live = int(room.sum())
+        demand(_bytes(features, classes, live) <= self.max_bytes, "plain.met")
+        plane = take("plain.plane", np.float64, PLANES * features * classes)
+        plane = plane.reshape(PLANES, features, classes)
+        rounded = _lift_variances(plane, reach[:features])
+        share = take("plain.share", np.float64, 4 * classes)
+        count = take("plain.count", np.float64, live * classes)
+        of_category = np.repeat(room == BUCKETS, room)
+        weight = take("plain.weight", np.float64, 2 * int(of_category.sum()) * classes)
+        value = take("plain.value", np.float64, FEW * int((room == FEW).sum()))
+        for name, array in (
+            ("plane", plane),
+            ("share", share),
+            ("count", count),
+            ("weight", weight),
+            ("value", value),
+        ):
+            demand(np.abs(array) <= _LARGEST, f"plain.{name}")
+
+        a = _allocate(max(_SMALL, features), max(1, classes), max(live, _SMALL * FEW))
+        a.plane[:, :features, :classes] = plane
+        a.share[:, :classes] = share.reshape(4, classes)
+        for row in (COUNT, VARIANCE, INVERSE, SQUARES):
+            demand(a.plane[row] >= 0, "plain.plane")
+        demand(a.share[N, :classes] > 0, "plain.share")
+        demand(a.share[BIAS_SQUARES] >= 0, "plain.share")
+        a.table[T_COUNT, :live, :classes] = count.reshape(live, classes)
+        demand(a.table[T_COUNT] >= 0, "plain.count")
+        rows = np.flatnonzero(of_category)
+        a.table[T_WEIGHT:, rows, :classes] = weight.reshape(2, len(rows), classes)
+        demand(a.table[T_SQUARES] >= 0, "plain.weight")
+        a.value[np.flatnonzero(room == FEW)] = value.reshape(-1, FEW)
+        a.met[:features] = met
+        a.room[:features] = room
+        a.first[:features] = np.cumsum(room) - room
+        empty = int((met == 0).sum())
+        a.size[[CLASSES, FEATURES, EMPTY, LIVE, TOP]] = classes, features, empty, live, live
+        baseline_learning.take_logs(a)
+        for f, c in rounded:
+            settle(a, spread, f, c)
+        self.arrays = a
+
+
+def _lift_variances(
+    plane: NDArray[np.float64], reach: NDArray[np.float64]
+) -> list[tuple[int, int]]:
+    """Variances that were rounded below zero become zero; returns features and classes they are of.
+
+    A class' first value used to leave a variance of some rounding error, of either sign, and files hold
+    such. What naive Bayes made of a negative one has to be made anew.
+    """
+    below = plane[VARIANCE] < 0
+    demand(plane[VARIANCE] >= -_ROUNDING * (reach**2)[:, None], "plain.plane")
+    for row in (VARIANCE, INVERSE, LOG):
+        plane[row][below] = 0.0
+    return [(int(f), int(c)) for f, c in np.argwhere(below)]
+
+
+def _rows_of_tables(a: Plain) -> NDArray[np.int64]:
+    """The rows of all tables, in the order of their features."""
+    within = np.arange(int(a.room.sum())) - np.repeat(np.cumsum(a.room) - a.room, a.room)
+    rows: NDArray[np.int64] = np.repeat(a.first, a.room) + within
+    return rows

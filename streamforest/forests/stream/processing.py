@@ -1,0 +1,336 @@
+"""How a stream forest moves through rows: its ring, its epochs, and four opinions mixed to one answer."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.errors import FeatureError
+from streamforest.forests.core.base import Forest
+from streamforest.forests.core.engine import EPOCH
+from streamforest.forests.stream import arrays as stream_arrays
+from streamforest.forests.stream.baselines import PlainOpinions
+from streamforest.kernels.core.array_table import Seats
+from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core.entropy import STEPS, XLOGX
+from streamforest.kernels.core.operations import LEARN
+from streamforest.kernels.stream import entry as ring_move
+from streamforest.kernels.stream import mixing
+from streamforest.kernels.stream import shared as ring_store
+from streamforest.kernels.stream.entry import DONE, JUDGE, MIX, PLAIN, SHORT_TREES, STAGE, TREES
+from streamforest.kernels.stream.layout import Grove
+from streamforest.kernels.stream.mixing import MIXTURES, OPINIONS
+
+LARGEST = float(np.finfo(np.float32).max)
+_GAIN_EVERY = 512  # events between two looks at which features the trees use
+_NO_OUT = np.zeros((0, 0), np.int64)
+
+
+class StreamMoves(Forest):
+    """The forest as the engine sees it."""
+
+    _kernel = Announced(ring_move.move, "stream forest")
+    _cuts_epochs: ClassVar[bool] = True
+    _grove: Grove
+    max_plain_bytes: int
+
+    @abc.abstractmethod
+    def _pack_params(self) -> NDArray[np.void]:
+        """The parameters as the kernels read them, checked."""
+
+    # ---- arrays
+
+    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
+        rows = stream_arrays.readable_rows(
+            self._parameters["ring_rows"],
+            self._parameters["max_ring_bytes"],
+            features,
+            self.n_trees,
+        )
+        params["ring_rows"] = rows
+        params["slots"] = rows + EPOCH
+
+    def _plant(self, seeds: NDArray[np.uint64]) -> None:
+        self._params = self._pack_params()
+        self._set_ring(self._params, 0)
+        self._grove = stream_arrays.plant(seeds)
+        # what all trees share; changed at the end of an epoch only
+        self._metric = stream_arrays.new_metric(self._grove.rows.shape[1])
+        self._vote_power = 0.0
+        self._spread = np.zeros((3, self._grove.rows.shape[1]))  # mean, variance, 1/deviation
+        # what that is made of
+        self._stats = np.zeros((5, self._grove.rows.shape[1]))
+        self._gain = np.zeros(self._grove.rows.shape[1])
+        # what belongs to no tree
+        self._plain = PlainOpinions(self.max_plain_bytes)
+        self._loss = np.zeros(len(MIXTURES))
+        self._columns = 0  # of the ring
+        self._n_known = 0  # features known as of the last row
+
+    def _scratch(self) -> None:
+        super()._scratch()
+        self._progress = np.zeros(self.n_trees + 1, np.int64)
+        self._routes = np.zeros((self.n_trees, 3), np.int64)
+        self._one_out = _NO_OUT
+        self._seats = Seats(lambda *held: ring_move.arrays_of(*held, STEPS, XLOGX))
+
+    def _held(self) -> tuple[Any, ...]:
+        """What the kernel's table is made of; whoever uses the table holds on to it meanwhile."""
+        return (
+            self._grove,
+            self._plain.arrays,
+            self._params,
+            self._metric,
+            self._stats,
+            self._spread,
+            self._features.categorical,
+            self._routes,
+            self._progress,
+            self._loss,
+            self._plain.want,
+        )
+
+    def _run(
+        self,
+        parts: int,
+        first: int,
+        last: int,
+        want: NDArray[np.int64],
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        reuse: bool,
+        votes: NDArray[np.int64],
+        out: NDArray[np.int64],
+    ) -> int:
+        held = self._held()
+        return self._kernel.run(  # type: ignore[no-any-return]
+            self._seats.table(held),
+            parts,
+            first,
+            last,
+            want,
+            X,
+            y,
+            op,
+            known,
+            self._n_learned,
+            self._vote_power,
+            self._plain.max_bytes,
+            reuse,
+            votes,
+            out,
+        )
+
+    def _call(
+        self,
+        first: int,
+        last: int,
+        want: NDArray[np.int64],
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        reuse: bool,
+        votes: NDArray[np.int64],
+    ) -> bool:
+        self._n_known = int(known[-1]) if len(known) else 0
+        if X.shape[1] > self._columns:
+            self._widen(X.shape[1])
+        done = self._run(TREES, first, last, want, X, y, op, known, reuse, votes, _NO_OUT)
+        return done == DONE
+
+    def _enlarge(self, want: NDArray[np.int64]) -> None:
+        self._grove = stream_arrays.enlarge(self._grove, want)
+
+    def _widen(self, columns: int) -> None:
+        """Room for the columns of a batch, in the ring and in what is made of it."""
+        self._grove = stream_arrays.enlarge_ring(
+            self._grove, 0, int(self._params["slots"][0]), columns, self._columns
+        )
+        self._columns = columns
+        width = self._grove.rows.shape[1]
+        if width > self._metric.shape[2]:
+            metric = stream_arrays.new_metric(width)
+            metric[:, :, : self._metric.shape[2]] = self._metric
+            self._metric = metric
+            self._stats = stream_arrays.wider(self._stats, (5, width))
+            self._spread = stream_arrays.wider(self._spread, (3, width))
+            self._gain = stream_arrays.wider(self._gain, (width,))
+
+    # ---- input: the ring is float32
+
+    largest = LARGEST
+
+    def _encode(
+        self, X: Any, learns: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        rows, known = super()._encode(X, learns)
+        if not ring_store.fits_float32(rows, LARGEST):
+            with np.errstate(invalid="ignore"):
+                r, c = np.argwhere(np.abs(rows) > LARGEST)[0].tolist()
+            raise FeatureError(f"row {r}: {_too_large(self._features.names[c], rows[r, c])}")
+        return rows, known
+
+    def _one_row(self, x: Any, learn: bool) -> int:
+        which = super()._one_row(x, learn)
+        row = self._one_views[which]
+        if not ring_store.fits_float32(row, LARGEST):
+            c = int(np.nanargmax(np.abs(row[0])))
+            raise FeatureError(_too_large(self._features.names[c], row[0, c]))
+        return which
+
+    # ---- epochs
+
+    def _make_room(self, X: NDArray[np.float64]) -> None:
+        """Room in the ring for as many rows more, with all their columns."""
+        if X.shape[1] > self._columns:
+            self._widen(X.shape[1])
+        slots = int(self._params["slots"][0])
+        rows = min(slots, self._n_learned + len(X))
+        if rows > len(self._grove.rows):
+            self._grove = stream_arrays.enlarge_ring(
+                self._grove, rows, slots, self._columns, self._columns
+            )
+
+    def _observe(
+        self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
+    ) -> None:
+        self._make_room(X)
+        ring_store.stage(
+            self._grove.rows,
+            self._grove.labels,
+            self._stats,
+            X,
+            y,
+            learns.view(np.uint8) * np.uint8(LEARN),
+            self._n_learned,
+            int(self._params["slots"][0]),
+        )
+
+    def _observe_one(self, X: NDArray[np.float64]) -> None:
+        self._make_room(X)  # the rest is done in the same call as the learning
+
+    def _end_epoch(self) -> None:
+        n = self._n_learned
+        if n % _GAIN_EVERY == 0 or EPOCH <= n < _GAIN_EVERY:
+            ring_store.sum_gains(self._grove, self._gain)
+        features = self._n_known
+        ring_store.settle_metric(
+            self._stats,
+            self._gain,
+            features,
+            self._parameters["relevance"],
+            self._features.categorical,
+            self._metric,
+        )
+        self._vote_power = ring_store.vote_power(self._grove.voter)
+        self._plain.end_epoch(
+            n, self._stats[ring_store.MEAN], self._stats[ring_store.VARIANCE], self._spread
+        )
+        rows = stream_arrays.readable_rows(
+            self._parameters["ring_rows"],
+            self._parameters["max_ring_bytes"],
+            features,
+            self.n_trees,
+        )
+        if rows < self._params["ring_rows"][0]:
+            self._grove = stream_arrays.shrink_ring(
+                self._grove,
+                self._n_learned,
+                int(self._params["slots"][0]),
+                rows,
+                self._parameters["p_structure"],
+                self._features.categorical,
+            )
+            self._set_ring(self._params, features)
+
+    # ---- votes
+
+    def _new_votes(self, n: int) -> NDArray[np.int64]:
+        return np.zeros((n, OPINIONS, len(self._labels)), np.int64)
+
+    def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
+        out = np.empty((len(votes), votes.shape[2]), np.int64)
+        mixing.mix(votes, self._loss, out)
+        return out
+
+    def _mix_and_judge(
+        self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
+    ) -> NDArray[Any]:
+        out = np.empty((len(votes), votes.shape[2]), np.int64)
+        mixing.mix_and_judge(votes, y, op, self._loss, out)
+        return out
+
+    def _move(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        votes: NDArray[np.int64],
+    ) -> None:
+        super()._move(X, y, op, known, votes)
+        self._ask_plain(X, y, op, known, votes)
+
+    def _ask_plain(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        op: NDArray[np.uint8],
+        known: NDArray[np.int64],
+        votes: NDArray[np.int64],
+    ) -> None:
+        """Naive Bayes and the linear rule through these rows."""
+        while self._run(PLAIN, 0, 0, self._want, X, y, op, known, False, votes, _NO_OUT) != DONE:
+            self._plain.enlarge()
+
+    def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
+        parts = TREES | PLAIN | MIX
+        if op[0] & LEARN:
+            parts = STAGE | TREES | PLAIN | JUDGE
+            if not reuse:  # else the votes of `predict_one` are still there
+                self._one_votes = self._new_votes(1)
+        elif X.shape[1] > self._columns:
+            self._widen(X.shape[1])
+        classes = self._one_votes.shape[2]
+        if self._one_out.shape[1] != classes:
+            self._one_out = np.zeros((1, classes), np.int64)
+        self._n_known = self._one_known[0] = len(self._features)
+        while True:
+            ended = self._run(
+                parts,
+                0,
+                self.n_trees,
+                self._want,
+                X,
+                self._one_y,
+                op,
+                self._one_known,
+                reuse,
+                self._one_votes,
+                self._one_out,
+            )
+            if ended == DONE:
+                return True
+            parts &= ~STAGE
+            if ended == SHORT_TREES:
+                self._enlarge(self._want)
+            else:
+                parts &= ~TREES
+                self._plain.enlarge()
+
+    def _mix_one(self) -> NDArray[Any]:
+        out: NDArray[Any] = self._one_out[0]
+        return out
+
+
+def _too_large(name: Any, value: float) -> str:
+    return (
+        f"feature {name!r} is {value:g}, beyond what this forest's ring of float32 holds "
+        f"(±{LARGEST:.3g}): scale it"
+    )

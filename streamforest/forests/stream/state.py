@@ -1,0 +1,264 @@
+"""A stream forest as the arrays of a snapshot, and the checks before they are believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests.core.engine import EPOCH
+from streamforest.forests.core.features import CATEGORY
+from streamforest.forests.core.serialization import LARGEST, demand, demand_trees
+from streamforest.forests.stream import arrays as stream_arrays
+from streamforest.kernels.core.simd_distance import CAP, GAP, SCALE
+from streamforest.kernels.stream import export as ring_state
+from streamforest.kernels.stream.export import Flat
+from streamforest.kernels.stream.layout import FULL, HISTORY, VOTER
+from streamforest.kernels.stream.mixing import MIXTURES
+from streamforest.kernels.stream.shared import HIGH, LOW, SEEN, VARIANCE
+
+if TYPE_CHECKING:
+    from streamforest.forests.stream.forest import StreamForestClassifier
+
+Take = Callable[..., NDArray[Any]]
+_CLOCKS = (
+    "launches",
+    "swaps",
+    "swapped",
+    "raced",
+    "only_tree",
+    "only_rival",
+    "rival_errors",
+    "judged",
+)
+_NEVER_RIGHT = 500.0  # errors that fading sums come to when every answer is wrong
+_LEAST_REACH = 1e-44  # values below are zeros as float32, which statistics are made of
+_LARGEST_SQUARE = 1e100  # values are float32
+_SWITCHES = ("front", "racing")
+_SHARES = ("loss_counts", "loss_near", "accuracy")
+
+
+def dump(forest: StreamForestClassifier) -> dict[str, NDArray[Any]]:
+    """The arrays of a snapshot: the ring oldest row first, the trees, what they share."""
+    grove, learned = forest._grove, forest._n_learned
+    readable, slots = int(forest._params["ring_rows"][0]), int(forest._params["slots"][0])
+    kept = min(learned, readable)
+    at = np.arange(learned - kept, learned) % slots
+    width = len(forest._features)
+    arrays = {
+        f"tree.{name}": grove.voter[name].copy()
+        for name in ("seed", *_CLOCKS, *_SWITCHES, *_SHARES)
+    }
+    flat = stream_arrays.flatten(grove, learned, kept, slots)
+    arrays |= {f"flat.{name}": array for name, array in flat._asdict().items()}
+    remembered = min(learned, HISTORY - 1)
+    times = np.arange(learned - remembered - 1, learned) % HISTORY
+    arrays["errors"] = np.diff(grove.errors[:, times], axis=1).astype(np.uint8).ravel()
+    columns = np.full((kept, width), np.nan, np.float32)
+    have = min(width, forest._columns)
+    columns[:, :have] = grove.rows[at, :have]
+    arrays["ring.rows"] = columns.ravel()
+    arrays["ring.labels"] = grove.labels[at]
+    arrays["ring.readable"] = np.array([readable])
+    arrays["shared.stats"] = _columns(forest._stats, width).ravel()
+    arrays["shared.scale"] = _columns(forest._metric[:, SCALE], width).ravel()
+    arrays["shared.gap"] = _columns(forest._metric[:, GAP], width).ravel()
+    arrays["shared.spread"] = _columns(forest._spread, width).ravel()
+    arrays["shared.feature_gain"] = _columns(forest._gain[None], width)[0]
+    arrays["shared.loss"] = forest._loss.copy()
+    arrays["shared.power"] = np.array([forest._vote_power])
+    return arrays | forest._plain.dump()
+
+
+def _columns(array: NDArray[Any], width: int) -> NDArray[Any]:
+    """The first `width` columns, zeros where the array has fewer."""
+    out = np.zeros((len(array), width), array.dtype)
+    have = min(width, array.shape[1])
+    out[:, :have] = array[:, :have]
+    return out
+
+
+def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
+    """The state that `dump` described; `take(name, dtype, size)` gives an array or refuses it.
+
+    What revision 1 did not know starts empty: the plain opinions learn from here on and are believed
+    when they have shown what they can do.
+    """
+    learned, n_trees = forest._n_learned, forest.n_trees
+    features, classes = len(forest._features), len(forest._labels)
+    voter = _take_voters(take, n_trees, learned, classes)
+    readable = int(take("ring.readable", np.int64, 1)[0])
+    demand(readable <= forest._parameters["ring_rows"], "ring.readable")
+    least = stream_arrays.readable_rows(
+        forest._parameters["ring_rows"], forest._parameters["max_ring_bytes"], features, n_trees
+    )
+    demand(readable >= least, "ring.readable")
+    kept = min(learned, readable)
+    labels = take("ring.labels", np.int32, kept)
+    demand((labels >= 0) & (labels < classes), "ring.labels")
+    rows = take("ring.rows", np.float32, kept * features).reshape(kept, features)
+    _check_rows(forest, rows)
+    like = ring_state.empty(0, 0, 0, 0)._asdict()
+    flat = Flat(**{name: take(f"flat.{name}", array.dtype) for name, array in like.items()})
+    hist = _check_flat(forest, flat, voter, kept, classes)
+    remembered = min(learned, HISTORY - 1)
+    errors = take("errors", np.uint8, n_trees * remembered).reshape(n_trees, remembered)
+    demand(errors <= 1, "errors")
+    _take_shared(forest, take, features, revision)
+
+    slots = readable + EPOCH
+    grove = stream_arrays.allocate(
+        n_trees,
+        nodes=max(8, int(flat.n_nodes.max())),
+        hist=max(64, hist),
+        slots=max(EPOCH, min(slots, learned)),
+        width=stream_arrays.padded(features),
+    )._replace(voter=voter)
+    at = np.arange(learned - kept, learned) % slots
+    grove.rows[:, :features] = np.nan
+    grove.rows[at, :features] = rows
+    grove.labels[at] = labels
+    times = np.arange(learned - remembered, learned) % HISTORY
+    grove.errors[:, times] = np.cumsum(errors, axis=1, dtype=np.int32)
+    categorical = forest._features.categorical
+    ring_state.restore(
+        grove, learned, kept, slots, forest._parameters["p_structure"], categorical, flat
+    )
+    forest._grove = grove
+    forest._columns = features
+    forest._params["ring_rows"] = readable
+    forest._params["slots"] = slots
+
+
+def _take_voters(take: Take, n_trees: int, learned: int, classes: int) -> NDArray[np.void]:
+    """What each tree knows of itself."""
+    voter = np.zeros(n_trees, VOTER)
+    voter["seed"] = take("tree.seed", np.uint64, n_trees)
+    for name in (*_CLOCKS, *_SWITCHES):
+        voter[name] = take(f"tree.{name}", np.int64, n_trees)
+        most = 1 if name in _SWITCHES else LARGEST if name in ("launches", "judged") else learned
+        demand((voter[name] >= 0) & (voter[name] <= most), f"tree.{name}")
+    for name in _SHARES:
+        voter[name] = take(f"tree.{name}", np.float64, n_trees)
+        demand((voter[name] >= 0) & (voter[name] <= 1000), f"tree.{name}")
+    demand(voter["accuracy"] <= 1, "tree.accuracy")
+    demand(voter["only_tree"] + voter["only_rival"] <= voter["raced"], "tree.raced")
+    demand(voter["rival_errors"] <= voter["raced"], "tree.rival_errors")
+    demand((voter["racing"] == 1) | (voter["raced"] == 0), "tree.raced")
+    voter["n_seen"] = learned
+    voter["n_classes"] = classes
+    return voter
+
+
+def _check_rows(forest: StreamForestClassifier, rows: NDArray[np.float32]) -> None:
+    """Values are numbers or missing; categories are codes that exist."""
+    demand(~np.isinf(rows), "ring.rows")
+    for j, kind in enumerate(forest._features.kinds):
+        if kind == CATEGORY:
+            codes = rows[:, j][~np.isnan(rows[:, j])]
+            demand((codes >= 0) & (codes < len(forest._features.categories[j])), "ring.rows")
+            demand(codes == np.floor(codes), "ring.rows")
+
+
+def _check_flat(
+    forest: StreamForestClassifier,
+    flat: Flat,
+    voter: NDArray[np.void],
+    kept: int,
+    classes: int,
+) -> int:
+    """Trees are trees, and what hangs on them fits. Returns the largest arena of histograms."""
+    places, size = 2 * len(voter), len(flat.feature)
+    for name in ("generation", "n_nodes", "cursor", "building"):
+        demand(len(getattr(flat, name)) == places, name)
+    demand(flat.n_nodes <= forest._parameters["max_nodes"], "n_nodes")
+    demand_trees(flat.n_nodes, flat.feature, flat.left)
+    for name in ("mask", "threshold", "missing_right", "n_structure", "tested", "gain"):
+        demand(len(getattr(flat, name)) == size, name)
+    votes = np.arange(places) % 2 == np.repeat(voter["front"], 2)
+    stands = votes | (np.repeat(voter["racing"], 2) == 1)
+    demand((flat.n_nodes > 0) == stands, "n_nodes")
+    demand(flat.generation >= 0, "generation")
+    demand(flat.generation <= np.repeat(voter["launches"], 2), "generation")
+    building = flat.building == 1
+    demand(building | (flat.building == 0), "building")
+    demand(~building | (stands & ~votes), "building")
+    demand((flat.cursor >= 0) & (flat.cursor <= flat.n_nodes), "cursor")
+    demand(building | (flat.cursor == flat.n_nodes), "cursor")
+
+    inner = flat.feature >= 0
+    kinds = np.append(np.array(forest._features.kinds, np.int64), 0)
+    demand(flat.feature < len(kinds) - 1, "feature")
+    demand(kinds[flat.feature[inner]] > 0, "a split on a feature without values")
+    category = inner & (kinds[flat.feature] == CATEGORY)
+    number = inner & ~category
+    demand(np.isfinite(flat.threshold) & (number | (flat.threshold == 0)), "threshold")
+    demand(category | (flat.mask == 0), "mask")
+    demand((flat.missing_right <= 1) & (inner | (flat.missing_right == 0)), "missing_right")
+    demand((flat.tested >= 0) & (flat.tested <= flat.n_structure), "tested")
+    demand(flat.n_structure <= FULL, "n_structure")
+    demand(np.isfinite(flat.gain) & (flat.gain >= 0) & (inner | (flat.gain == 0)), "gain")
+
+    demand(len(flat.n_classes) == size, "n_classes")
+    demand((flat.n_classes >= 0) & (flat.n_classes <= classes), "n_classes")
+    total = int(flat.n_classes.sum(dtype=np.int64))
+    demand(len(flat.node_class) == total and len(flat.node_count) == total, "node_class")
+    owner = np.repeat(np.arange(size), flat.n_classes)
+    demand((flat.node_class >= 0) & (flat.node_class < classes), "node_class")
+    rises = (np.diff(flat.node_class) > 0) | (np.diff(owner) > 0)
+    demand(rises, "node_class")
+    demand(flat.node_count >= 1, "node_count")
+    sums = np.bincount(owner, weights=flat.node_count.astype(np.float64), minlength=size)
+    demand(sums <= FULL, "node_count")
+
+    demand(len(flat.leaf) == places * kept, "leaf")
+    start = np.cumsum(flat.n_nodes) - flat.n_nodes
+    leaf = flat.leaf.reshape(places, kept)
+    held = leaf >= 0
+    demand((leaf >= -1) & (leaf < flat.n_nodes[:, None]), "leaf")
+    demand(flat.feature[(leaf + start[:, None])[held]] == -1, "leaf")
+    of_place = np.repeat(np.arange(places), flat.n_nodes)
+    per_place = np.bincount(of_place, weights=flat.n_classes.astype(np.float64), minlength=places)
+    return 2 * int(per_place.max())
+
+
+def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revision: int) -> None:
+    """Scales and weights, as of the last epoch, the statistics the next are made of, and the mix."""
+    width = stream_arrays.padded(features)
+    stats = take("shared.stats", np.float64, 5 * features).reshape(5, features)
+    demand(np.abs(stats) <= _LARGEST_SQUARE, "shared.stats")
+    demand(stats[[SEEN, VARIANCE]] >= 0, "shared.stats")
+    demand(stats[LOW] <= stats[HIGH], "shared.stats")
+    forest._stats = stream_arrays.wider(stats, (5, width))
+    forest._metric = stream_arrays.new_metric(width)
+    for row, name in ((SCALE, "shared.scale"), (GAP, "shared.gap")):
+        values = take(name, np.float32, 2 * features).reshape(2, features)
+        demand((values >= 0) & (values <= np.finfo(np.float32).max), name)
+        forest._metric[:, row, :features] = values
+    settled = forest._metric[:, SCALE, :features] > 0
+    category = forest._features.categorical[None, :] == 1
+    forest._metric[:, CAP, :features][settled & category] = 0.5
+    power = float(take("shared.power", np.float64, 1)[0])
+    demand(0 <= power <= 2, "shared.power")
+    forest._vote_power = power
+    forest._spread = np.zeros((3, width))
+    forest._gain = np.zeros(width)
+    if revision == 1:
+        take("shared.mix", np.float64, 2)
+        loss = np.append(take("shared.loss", np.float64, 2), [_NEVER_RIGHT, _NEVER_RIGHT])
+        forest._loss = MIXTURES @ loss
+    else:
+        spread = take("shared.spread", np.float64, 3 * features).reshape(3, features)
+        demand(np.abs(spread) <= _LARGEST_SQUARE, "shared.spread")
+        demand(spread[1:] >= 0, "shared.spread")
+        forest._spread = stream_arrays.wider(spread, (3, width))
+        gain = take("shared.feature_gain", np.float64, features)
+        demand(np.isfinite(gain) & (gain >= 0), "shared.feature_gain")
+        forest._gain = stream_arrays.wider(gain, (width,))
+        forest._loss = take("shared.loss", np.float64, len(MIXTURES))
+        reach = np.abs(stats[[LOW, HIGH]]).max(axis=0) + _LEAST_REACH
+        kinds, classes = forest._features.kinds, len(forest._labels)
+        forest._plain.restore(take, kinds, classes, forest._spread, reach)
+    demand((forest._loss >= 0) & (forest._loss <= 10_000), "shared.loss")

@@ -1,0 +1,1 @@
+"""Where events come from and where predictions go: Kafka, files, codecs."""

@@ -1,0 +1,1 @@
+"""Bytes to events, and predictions and dead letters to bytes."""

@@ -1,0 +1,326 @@
+"""A recorded file as the log of a pipeline: its rows are partition 0, a commit is an fsync and rename.
+
+commit.json          what the last commit said; the only file that decides anything
+predictions.jsonl    one line an event, as long as commit.json says
+dead_letters.jsonl   what could not be taken, and why
+journal.jsonl        one line a commit
+snapshots/           models and position, see `runtime/snapshots.py`
+lock                 held while a run is under way
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from streamforest.errors import ConfigError, EventError, RecoveryError, StreamForestError
+from streamforest.io.codec.decoders import RecordDecoder
+from streamforest.io.codec.events import Event
+from streamforest.io.failpoints import failpoint
+from streamforest.io.log import Committed, Outgoing, Partition, Stretch, Transaction
+from streamforest.io.sources.dataset import RecordedRow, Source
+from streamforest.private_files import (
+    FILE_MODE,
+    create,
+    make_folder,
+    read_json,
+    recreate,
+    replace,
+    update,
+)
+from streamforest.text import shown
+
+if sys.platform != "win32":
+    import fcntl
+
+log = logging.getLogger(__name__)
+
+_COMMIT = "commit.json"
+_FILES = ("predictions", "dead_letters", "journal")
+
+
+class RunLock:
+    """A run folder, held by one process at a time, or `shared` by those of one group."""
+
+    def __init__(self, folder: Path, shared: bool = False, mode: int = FILE_MODE) -> None:
+        make_folder(folder, mode)
+        self._file = update(folder / "lock", mode)
+        if sys.platform != "win32":
+            try:
+                kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+                fcntl.flock(self._file, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise StreamForestError(
+                    f"{folder}: another run is under way in this folder; wait for it, "
+                    "or give this one its own with --set run.folder=…"
+                ) from None
+
+    def release(self) -> None:
+        """Let others in."""
+        self._file.close()
+
+
+def claim(folder: Path, identity: Mapping[str, str], mode: int = FILE_MODE) -> None:
+    """Let a folder belong to one pipeline for ever; ConfigError if it belongs to another.
+
+    Processes of one group share it. Two pipelines would delete each other's snapshots.
+    """
+    path, ours = folder / "pipeline.json", json.dumps(dict(identity)).encode()
+    try:
+        with create(path, mode) as file:
+            file.write(ours)
+        return
+    except FileExistsError:
+        pass
+    try:
+        told = read_json(path)
+    except (FileNotFoundError, ValueError) as error:
+        # another process of the group has just made it, or was killed doing so
+        log.warning("%s cannot be read and is written anew: %s", path, error)
+        told = None
+    if not isinstance(told, dict):
+        replace(path, ours, mode)
+    elif told != dict(identity):
+        differs = ", ".join(f"{k} {shown(v)}" for k, v in told.items() if identity.get(k) != v)
+        raise ConfigError(
+            f"{folder}: belongs to another pipeline ({differs}); give this one a run.folder of its own"
+        )
+
+
+class AppendFile:
+    """A file that only grows, opened at a known length: what was written after it is cut off."""
+
+    def __init__(self, path: Path, size: int = 0, mode: int = FILE_MODE) -> None:
+        self._file = update(path, mode)
+        there = self._file.seek(0, os.SEEK_END)
+        if there < size:
+            self._file.close()
+            raise RecoveryError(
+                f"{path}: {there} bytes, but the last commit was after {size}; "
+                "put the file back, or start over with --fresh"
+            )
+        self._file.truncate(size)
+        self._file.seek(size)
+        self.size = size
+
+    def append(self, data: bytes) -> None:
+        """Add bytes; they are on disk for certain only after `sync`."""
+        self._file.write(data)
+        self.size += len(data)
+
+    def sync(self) -> None:
+        """Force everything to disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class FileLog:
+    """The log of a pipeline without a broker."""
+
+    exactly_once = True
+    numbers_commits = False
+
+    def __init__(
+        self, source: Source, folder: Path, decode: RecordDecoder, mode: int = FILE_MODE
+    ) -> None:
+        self.source = source
+        self._mode = mode
+        self.folder = folder
+        self.partition: Partition = (source.topic, 0)
+        self._decode = decode
+        self._position = 0
+        self._rows: Iterator[RecordedRow] = iter(())
+        self._out: dict[str, AppendFile] = {}
+
+    @property
+    def commit_file(self) -> Path:
+        """The file that decides."""
+        return self.folder / _COMMIT
+
+    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
+        """Read the last commit and cut every file back to it."""
+        told = self._told()
+        sizes = told.get("sizes", {})
+        self.close()
+        self._out = {
+            name: AppendFile(self.folder / f"{name}.jsonl", sizes.get(name, 0), self._mode)
+            for name in _FILES
+        }
+        if not told:
+            return Committed(None, {}, {self.partition: 0})
+        return Committed(str(told["metadata"]), {self.partition: told["position"]})
+
+    def _told(self) -> dict[str, Any]:
+        return _read_commit(self.commit_file)
+
+    def seek(self, positions: Mapping[Partition, int]) -> None:
+        """Go on from here."""
+        self._position = positions[self.partition]
+        self._rows = self.source.rows(self._position)
+
+    def poll(self, most: int, timeout: float) -> list[Stretch]:
+        """The next rows; a file never makes one wait."""
+        rows = list(islice(self._rows, most))
+        if not rows:
+            return []
+        first, self._position = self._position, self._position + len(rows)
+        return [Stretch(self.partition, first, self._position, rows)]
+
+    def decode(self, record: Any) -> Event:
+        """The event of a row: decoded when it was recorded, or a line as a message has it."""
+        event: Event | None = record.event
+        if event is not None:
+            return event
+        if record.problem is not None:
+            raise EventError(f"no event: {record.problem}", "invalid")
+        return self._decode(record)
+
+    def commit(self, transaction: Transaction) -> None:
+        """Make it true: (1) lines to the end of the files, (2) fsync, (3) rename of commit.json."""
+        out = self._out
+        out["predictions"].append(
+            b"".join((m.value or b"") + b"\n" for m in transaction.predictions)
+        )
+        out["dead_letters"].append(b"".join(_letter(m) for m in transaction.dead_letters))
+        place = out["journal"].size
+        out["journal"].append(transaction.journal + b"\n")
+        failpoint("after-produce")
+        for written in out.values():
+            written.sync()
+        told = {
+            "metadata": transaction.metadata(place),
+            "position": transaction.positions[self.partition],
+            "sizes": {name: file.size for name, file in out.items()},
+        }
+        part = self.commit_file.with_suffix(".part")
+        with recreate(part, self._mode) as file:
+            file.write(json.dumps(told).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        failpoint("before-commit")
+        os.replace(part, self.commit_file)
+        _sync_folder(self.folder)
+        failpoint("after-commit")
+
+    def read_back(self) -> str | None:
+        """What commit.json says."""
+        told = self._told()
+        return str(told["metadata"]) if told else None
+
+    def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
+        """Lines of the journal after the one at byte `since`, up to and with the one at `until`."""
+        with (self.folder / "journal.jsonl").open("rb") as file:
+            if since >= 0:
+                file.seek(since)
+                file.readline()
+            while (place := file.tell()) <= until:
+                line = file.readline()
+                if not line.endswith(b"\n"):
+                    raise RecoveryError(f"{file.name}: cut short at byte {place}")
+                yield place, line
+
+    def standing(self) -> str | None:
+        """What commit.json says."""
+        return self.read_back()
+
+    def tail(self, since: int) -> None:
+        """Nobody follows a file: its folder has one process."""
+
+    def reader(self, positions: Mapping[Partition, int]) -> FileReader:
+        """A reader of the rows from a position on."""
+        return FileReader(self.source, positions.get(self.partition, 0))
+
+    def idle(self) -> None:
+        """Nobody waits for a sign of life."""
+
+    def trouble(self) -> str | None:
+        """A file is always there."""
+        return None
+
+    def lag(self) -> dict[Partition, int]:
+        """Rows that are left."""
+        return {self.partition: self.source.total - self._position}
+
+    def at_end(self) -> bool:
+        """Whether no row is left."""
+        return self._position >= self.source.total
+
+    def clear(self) -> None:
+        """Forget the last run; the rename of the next commit puts a new one in its place."""
+        self.commit_file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the files; what was not committed is cut off by the next run."""
+        for file in self._out.values():
+            file.close()
+        self._out = {}
+
+
+def _read_commit(file: Path) -> dict[str, Any]:
+    """What the last commit says; empty before the first."""
+    try:
+        told = read_json(file)
+        if not isinstance(told, dict) or not {"metadata", "position", "sizes"} <= set(told):
+            raise ValueError("fields are missing")
+        if not isinstance(told["sizes"], dict):
+            raise ValueError("its sizes are no object")
+        for number in (told["position"], *told["sizes"].values()):
+            if type(number) is not int or not 0 <= number < 1 << 63:
+                raise ValueError(f"{number!r} is no position or size")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RecoveryError(f"{file}: cannot be read ({error}); start over with --fresh") from error
+    return dict(told)
+
+
+def committed_metadata(folder: Path) -> str | None:
+    """What the last commit in a run folder says of where the run stands."""
+    told = _read_commit(folder / _COMMIT)
+    return str(told["metadata"]) if told else None
+
+
+class FileReader:
+    """Rows once more, read forward."""
+
+    def __init__(self, source: Source, position: int) -> None:
+        self._source = source
+        self._position = position
+        self._rows = source.rows(position)
+
+    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
+        """The rows from `first` to before `end`."""
+        if first != self._position:
+            self._rows = self._source.rows(first)
+        self._position = end
+        return list(islice(self._rows, end - first))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _letter(message: Outgoing) -> bytes:
+    """A dead letter as a line: headers as text, the original bytes in base64."""
+    told = {name: value.decode(errors="replace") for name, value in message.headers}
+    value = None if message.value is None else base64.b64encode(message.value).decode()
+    return json.dumps({"headers": told, "value": value}).encode() + b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""Connections to secured brokers, and what is wrong when one fails."""

@@ -1,0 +1,148 @@
+"""How clients reach a broker: its address, TLS, and who they say they are.
+
+One place turns settings into kafka-python's arguments, and every client of the package gets them from
+here: consumer, producer, reader, the topics' admin, replay, dead letters, benchmarks.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamforest.errors import ConfigError
+from streamforest.io.kafka.auth.addresses import address_problem
+from streamforest.io.kafka.auth.secrets import SecretPlace, hide_logins
+from streamforest.io.kafka.compat.headers import mend_headers
+
+PROTOCOLS = {
+    "plaintext": "PLAINTEXT",
+    "tls": "SSL",
+    "sasl-tls": "SASL_SSL",
+    "sasl-plaintext": "SASL_PLAINTEXT",
+}
+"""`kafka.security` -> Kafka's own name."""
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+
+
+@dataclass(frozen=True)
+class Security:
+    """What a client shows and what it demands. The default is neither."""
+
+    kind: str = "plaintext"
+    ca_file: Path | None = None
+    """Authorities that the broker's certificate may be signed by; None: those of the machine."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    key_password: SecretPlace | None = None
+    mechanism: str = MECHANISMS[0]
+    user: str | None = None
+    password: SecretPlace | None = None
+
+    @property
+    def tls(self) -> bool:
+        """Whether the connection is encrypted and the broker's identity checked."""
+        return self.kind in ("tls", "sasl-tls")
+
+    @property
+    def sasl(self) -> bool:
+        """Whether the client logs in with a name and a password."""
+        return self.kind.startswith("sasl")
+
+    @property
+    def principal(self) -> str:
+        """Who the broker takes the client for, as far as is known here."""
+        if self.user is not None and self.sasl:
+            return f"User:{self.user}"
+        return "the client certificate's subject" if self.cert_file else "User:ANONYMOUS"
+
+    def context(self) -> ssl.SSLContext:
+        """What TLS demands of the broker and shows to it; ConfigError names the file at fault."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.ca_file is None:
+            context.load_default_certs()
+        else:
+            _loaded("ca_file", self.ca_file, lambda file: context.load_verify_locations(file))
+        if self.cert_file is not None:
+            self._show_certificate(context, self.cert_file, self.key_file or self.cert_file)
+        return context
+
+    def _show_certificate(self, context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
+        place = self.key_password
+        # never None: OpenSSL would ask at the terminal for the password of an encrypted key
+        password = "" if place is None else place.read().reveal()
+        locked: list[bool] = []
+        _loaded("key_file", key_file, lambda file: locked.append(b"ENCRYPTED" in file.read_bytes()))
+        _loaded(
+            "cert_file",
+            cert_file,
+            lambda file: context.load_cert_chain(file, key_file, password),
+            "the private key is encrypted, and its password (kafka.key_password_env or "
+            "kafka.key_password_file) is missing or wrong"
+            if locked == [True]
+            else "this certificate or its private key cannot be read as PEM",
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """For any client of kafka-python. Files and secrets are read now."""
+        told: dict[str, Any] = {"security_protocol": PROTOCOLS[self.kind]}
+        if self.tls:
+            told["ssl_context"] = self.context()
+        if self.sasl:
+            assert self.user is not None
+            assert self.password is not None
+            hide_logins()
+            told["sasl_mechanism"] = self.mechanism
+            told["sasl_plain_username"] = self.user
+            told["sasl_plain_password"] = self.password.read().reveal()
+        return told
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A broker's address and how to reach it."""
+
+    servers: str
+    security: Security = Security()
+
+    def __post_init__(self) -> None:
+        """ConfigError for what is no address, and for a login within it: addresses are printed,
+        a login is not.
+        """
+        if "@" in self.servers or "://" in self.servers:
+            raise ConfigError(
+                "kafka.servers: expected host:port, several with commas, and no login or scheme in "
+                "it (value not shown); kafka.user and kafka.security are for those"
+            )
+        wrong = address_problem(self.servers)
+        if wrong is not None:
+            raise ConfigError(f"kafka.servers: {wrong}")
+
+    @staticmethod
+    def to(where: str | Connection) -> Connection:
+        """A connection as it is; a bare address is one without security."""
+        return Connection(where) if isinstance(where, str) else where
+
+    def arguments(self) -> dict[str, Any]:
+        """For any client of kafka-python."""
+        mend_headers()
+        return {"bootstrap_servers": self.servers, **self.security.arguments()}
+
+
+def _loaded(
+    key: str, file: Path, load: Callable[[Path], None], otherwise: str = "holds no PEM certificate"
+) -> None:
+    """Load a file; ConfigError names it and what is wrong, `otherwise` where OpenSSL does not say."""
+    try:
+        load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"kafka.{key} = '{file}': no such file") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            otherwise = "the private key does not belong to this certificate"
+        raise ConfigError(f"kafka.{key} = '{file}': {otherwise}") from None
+    except OSError as error:
+        raise ConfigError(f"kafka.{key} = '{file}': cannot be read: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Everything that touches private members of kafka-python."""

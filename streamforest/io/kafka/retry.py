@@ -1,0 +1,157 @@
+"""What a log does while its broker is away: wait a little longer each time, say why, heed a stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from kafka.errors import (
+    AuthorizationError,
+    CorruptRecordError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCodecError,
+)
+
+from streamforest.errors import BrokerError
+from streamforest.io.kafka.auth.diagnosis import diagnose
+from streamforest.io.kafka.clients import admin, asking
+from streamforest.io.kafka.permissions import explain
+from streamforest.io.kafka.settings import KafkaSettings
+from streamforest.io.kafka.topics import absent
+from streamforest.io.log import CommitInDoubt, Stopped
+
+log = logging.getLogger(__name__)
+
+_STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
+_ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot be reached
+_GONE_AT = 2  # failed commits in a row after which we look whether a topic is gone
+_DAMAGED_AFTER = 5  # times that one batch came damaged; the way here may damage one, not all
+_BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Patience:
+    """Counts failures in a row. `stopping` is asked whenever it has to wait."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        stopping: Callable[[], bool],
+        idle: Callable[[], bool],
+    ) -> None:
+        """`idle` says that nothing is pending which a stop should wait for."""
+        self.settings = settings
+        self.stopping = stopping
+        self.failures = 0
+        self.failing: str | None = None
+        """What went wrong last, if nothing has gone right since."""
+        self._idle = idle
+        self._failed_at = 0.0
+        self._stop_seen = 0.0
+        self.uncommitted: str | None = None
+        """Why the last commit failed, if none has succeeded since."""
+        self._doubts = 0
+        self._text: str | None = None
+        self._damaged: tuple[str, int] = "", 0
+        """The batch that could not be read last, and how often."""
+
+    def recovered(self) -> None:
+        """Something went right."""
+        self.failures, self.failing = 0, None
+
+    def heard(self, silent: float) -> None:
+        """The broker last answered so many seconds ago: all is well if that was after a failure."""
+        if silent < time.monotonic() - self._failed_at:
+            self.recovered()
+
+    def heed_stop(self) -> None:
+        """Give up waiting when asked to stop: at once if nothing is pending, else after a while."""
+        if not self.stopping():
+            return
+        now = time.monotonic()
+        self._stop_seen = self._stop_seen or now
+        if self._idle() or now - self._stop_seen > _STOP_GRACE:
+            raise Stopped("asked to stop while waiting for the broker or for partitions")
+
+    def committed(self) -> None:
+        """A commit was made, or there is none to make."""
+        self._doubts, self.uncommitted = 0, None
+
+    def found(self, text: str | None) -> None:
+        """What the last commit says: another than the last time, and commits are being made."""
+        if text != self._text:
+            self._text = text
+            self.committed()
+
+    def doubted(self, doubt: CommitInDoubt) -> None:
+        """A commit failed, and will be made again: the first time at once, then after a pause.
+
+        It may be one that can never succeed: a stop is heeded, and a topic that is gone is named.
+        """
+        self.uncommitted = f"commit: {doubt}"
+        self.heed_stop()
+        self._doubts += 1
+        if self._doubts % _ASK_AFTER == _GONE_AT:
+            self._name_gone()
+        if self._doubts > 1:
+            time.sleep(_BACK_OFF[min(self._doubts, len(_BACK_OFF) - 1)])
+
+    def _name_gone(self) -> None:
+        """BrokerError with the topics for our own messages that the broker does not have."""
+        topics = self.settings.topics
+        try:
+            with asking(self.settings.connection) as client:
+                gone = absent(client, [topics.predictions, topics.dead_letters, topics.journal])
+        except BrokerError as error:
+            log.warning("%s", error)  # it is away: that may pass
+            return
+        if gone:
+            raise BrokerError(
+                f"the broker at {self.settings.servers} has no topic {', '.join(map(repr, gone))} any "
+                "more: make it anew and start again; without its journal, under another name"
+            )
+
+    def wait_out(self, what: str, error: KafkaError) -> None:
+        """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
+        if isinstance(error, UnknownTopicOrPartitionError):
+            raise BrokerError(f"{what}: a topic is missing: {error}") from error
+        if isinstance(error, AuthorizationError):
+            raise not_allowed(self.settings, error) from error
+        if isinstance(error, CorruptRecordError | UnsupportedCodecError):
+            self._note_damage(error)
+        self.heed_stop()
+        self._tell_trouble()
+        self.failing = f"{what}: {type(error).__name__}: {error}"
+        self._failed_at = time.monotonic()
+        pause = _BACK_OFF[min(self.failures, len(_BACK_OFF) - 1)]
+        self.failures += 1
+        log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)
+        time.sleep(pause)
+
+    def _note_damage(self, error: KafkaError) -> None:
+        """BrokerError once the same batch has come damaged again and again."""
+        text, times = self._damaged
+        self._damaged = str(error), times + 1 if text == str(error) else 1
+        if self._damaged[1] >= _DAMAGED_AFTER:
+            raise BrokerError(
+                f"a batch cannot be read, {_DAMAGED_AFTER} times in a row: {error}. Put the broker's "
+                "copy right, or delete the records up to and with it (kafka-delete-records) and "
+                "start the pipeline under another name"
+            ) from error
+
+    def _tell_trouble(self) -> None:
+        """Now and then, say why the broker cannot be reached: a password may have been changed."""
+        if self.failures % _ASK_AFTER == _ASK_AFTER - 1:
+            trouble = diagnose(self.settings.connection)
+            if trouble is not None:
+                log.warning("%s", trouble.text)
+
+
+def not_allowed(settings: KafkaSettings, error: AuthorizationError) -> BrokerError:
+    """A permission that was taken away while the pipeline runs, by name."""
+    client = admin(settings.connection)
+    try:
+        return explain(client, settings.connection, settings.needs, error)
+    finally:
+        client.close()

@@ -1,0 +1,130 @@
+"""How a pipeline talks to its broker: addresses, time-outs, and what it must be allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamforest.errors import BrokerError
+from streamforest.io.kafka.auth.connection import Connection, Security
+from streamforest.io.kafka.clients import asking
+from streamforest.io.kafka.permissions import Need, lacking, needs_of_run, refusal
+from streamforest.io.kafka.topics import Topics
+
+_ANY_FRAME = (1 << 31) - 1
+"""A broker sends a record whole, however large. A client with a lower limit closes the connection, and asks
+for the same record again for ever; one that is over events.max_bytes is to become a dead letter."""
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """How a pipeline talks to its broker."""
+
+    servers: str
+    topics: Topics
+    group: str
+    exactly_once: bool = True
+    start: str = "earliest"
+    """Where a pipeline without any commit begins: `earliest` or `latest`."""
+    instance: str | None = None
+    """Name of a static member: a restart within the session time keeps its place."""
+    session_ms: int = 10_000
+    poll_interval_ms: int = 60_000
+    metadata_ms: int = 10_000
+    """How often the client looks for new partitions."""
+    stall_seconds: float = 60.0
+    fetch_bytes: int = 16 << 20
+    align_seconds: float | None = None
+    """Read partitions side by side by their records' times, waiting this long for one at most."""
+    security: Security = Security()  # noqa: RUF009 - frozen
+    lane: int | None = None
+    """The one partition that is read, where each has a forest of its own."""
+
+    @property
+    def connection(self) -> Connection:
+        """The broker and how to reach it."""
+        return Connection(self.servers, self.security)
+
+    @property
+    def transactional_id(self) -> str:
+        """Whoever uses it later fences all others: one for the topic, or one for each partition."""
+        return self.group if self.lane is None else f"{self.group}-{self.lane}"
+
+    @property
+    def needs(self) -> list[Need]:
+        """What the broker must allow."""
+        return needs_of_run(self.topics, self.group, self.exactly_once, self.transactional_id)
+
+    def client(self) -> dict[str, Any]:
+        """What every client of this pipeline is told."""
+        return {
+            **self.connection.arguments(),
+            "request_timeout_ms": 10_000,
+            "bootstrap_timeout_ms": 10_000,
+            "reconnect_backoff_max_ms": 1_000,
+            "receive_message_max_bytes": _ANY_FRAME,
+        }
+
+    def consumer(self) -> dict[str, Any]:
+        """What every consumer in the group is told."""
+        return {
+            **self.client(),
+            "group_id": self.group,
+            "group_instance_id": self.instance,
+            "isolation_level": "read_committed",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "none",
+            "session_timeout_ms": self.session_ms,
+            "heartbeat_interval_ms": max(300, self.session_ms // 4),
+            "max_poll_interval_ms": self.poll_interval_ms,
+            "metadata_max_age_ms": self.metadata_ms,
+            "fetch_max_bytes": self.fetch_bytes,
+            "max_partition_fetch_bytes": self.fetch_bytes // 4,
+        }
+
+    def producer(self) -> dict[str, Any]:
+        """What the producer is told."""
+        told: dict[str, Any] = {
+            **self.client(),
+            "acks": "all",
+            "linger_ms": 2,
+            "batch_size": 512 * 1024,
+            "max_request_size": 4 << 20,
+            "delivery_timeout_ms": 20_000,
+            "max_block_ms": 10_000,
+        }
+        if self.exactly_once:
+            told |= {"transactional_id": self.transactional_id, "transaction_timeout_ms": 10_000}
+        return told
+
+
+def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
+    """The same for one partition that has a forest of its own."""
+    return replace(settings, lane=number)
+
+
+def check_lane(settings: KafkaSettings, partitions: Callable[[str], int]) -> None:
+    """BrokerError where one topic has got a partition that those beside it lack: the journal of it
+    would go into that of another forest.
+    """
+    lane, topics = settings.lane, settings.topics
+    if lane is None:
+        return
+    counts = {name: partitions(name) for name in (topics.journal, *topics.inputs)}
+    widest = max(topics.inputs, key=lambda name: counts[name])
+    for name, count in counts.items():
+        if lane >= count:
+            raise BrokerError(
+                f"with kafka.scope = 'partition' topic {name!r} needs {counts[widest]} partitions, as "
+                f"many as {widest!r} has, and has {count}: give it as many "
+                "(kafka-topics --alter --partitions), then start again"
+            )
+
+
+def check_permissions(settings: KafkaSettings) -> None:
+    """BrokerError with all that a pipeline lacks, before it begins to read."""
+    with asking(settings.connection) as client:
+        missing = lacking(client, settings.needs)
+    if missing:
+        raise refusal(settings.connection, missing)

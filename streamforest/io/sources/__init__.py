@@ -1,0 +1,1 @@
+"""Recorded input: data sets and files."""

@@ -1,0 +1,153 @@
+"""Events from a recorded set: every event known by its number, from any number on.
+
+The events of a source are a pure function of its settings, so a run can be stopped and taken up at
+any event. `describe()` says which events they are, down to a checksum: a snapshot keeps it, and a
+run is never continued on other data than it began with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamforest import datasets
+from streamforest.datasets import Label, Stream
+from streamforest.errors import ConfigError
+from streamforest.io.codec.events import Event, encode
+
+
+@dataclass(frozen=True)
+class ClassSchedule:
+    """When classes appear: `first` of them at the start, then one more every `every` events."""
+
+    order: str | Sequence[Label] = "recorded"
+    first: int = 2
+    every: int = 400
+    seed: int = 0
+
+    def described(self) -> dict[str, Any]:
+        """As plain data, for a source's description."""
+        return {
+            "schedule.order": self.order if isinstance(self.order, str) else list(self.order),
+            "schedule.first": self.first,
+            "schedule.every": self.every,
+            "schedule.seed": self.seed,
+        }
+
+
+class RecordedRow:
+    """A row as a record of partition 0: decoded already, or as the bytes of its line."""
+
+    __slots__ = ("_value", "event", "offset", "problem")
+    timestamp = 0
+    key = None
+    headers: Any = ()
+
+    def __init__(
+        self,
+        offset: int,
+        event: Event | None,
+        value: bytes | None = None,
+        problem: str | None = None,
+    ) -> None:
+        self.offset = offset
+        self.problem = problem
+        """Why it is no event, where the source knows better than any codec."""
+        self.event = event
+        self._value = value
+
+    @property
+    def value(self) -> bytes | None:
+        """The bytes; made only when someone asks, for a dead letter or a replay."""
+        if self._value is None and self.event is not None:
+            return encode(self.fields())
+        return self._value
+
+    def at(self, offset: int) -> RecordedRow:
+        """The same row at another place."""
+        return RecordedRow(offset, self.event, self._value, self.problem)
+
+    def fields(self) -> dict[str, Any]:
+        """The event as a message has it."""
+        event = self.event
+        assert event is not None
+        fields: dict[str, Any] = {"x": event.x}
+        for name in ("y", "id", "ts", "coarse"):
+            if getattr(event, name) is not None:
+                fields[name] = getattr(event, name)
+        return fields
+
+
+class Source(Protocol):
+    """Recorded events in order."""
+
+    topic: str
+    total: int
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data, equal only for the same events in the same order."""
+
+    def rows(self, start: int) -> Iterator[RecordedRow]:
+        """The events from number `start` on."""
+
+
+class RecordedSource:
+    """A stream of the `datasets` package.
+
+    >>> source = RecordedSource.open("bananas", events=100)
+    >>> source.total, [(row.offset, row.event.y) for row in source.rows(98)]
+    (100, [(98, False), (99, False)])
+    """
+
+    def __init__(self, stream: Stream, settings: dict[str, Any] | None = None) -> None:
+        self._stream = stream
+        self._labels: list[Label | None] = stream.y.tolist()
+        self._settings = settings or {"dataset": stream.name}
+        self._checksum = _checksum(stream)
+        self.topic = stream.name
+        self.total = len(stream)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The sets that `open` knows."""
+        return [
+            *datasets.names(),
+            *datasets.names(held_out=True),
+            *datasets.names(scheduled=True),
+        ]
+
+    @classmethod
+    def open(
+        cls, dataset: str, events: int | None = None, classes: ClassSchedule | None = None
+    ) -> RecordedSource:
+        """The set called `dataset`, or its first `events`, with or without a class schedule."""
+        stream = datasets.load(dataset, events)
+        settings: dict[str, Any] = {"dataset": dataset, "events": len(stream)}
+        if classes is not None:
+            order = classes.order if isinstance(classes.order, str) else list(classes.order)
+            stream = datasets.schedule(stream, order, classes.first, classes.every, classes.seed)
+            settings |= classes.described()
+        return cls(stream, settings)
+
+    def describe(self) -> dict[str, Any]:
+        """Settings and checksum as plain data."""
+        return {**self._settings, "checksum": self._checksum}
+
+    def rows(self, start: int) -> Iterator[RecordedRow]:
+        """The events from number `start` on."""
+        if not 0 <= start <= self.total:
+            raise ConfigError(f"event {start} lies outside the {self.total} events of the source")
+        names, X, labels = self._stream.features, self._stream.X, self._labels
+        for number in range(start, self.total):
+            x = dict(zip(names, X[number].tolist()))
+            yield RecordedRow(number, Event(x, labels[number]))  # type: ignore[arg-type]
+
+
+def _checksum(stream: Stream) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update("\n".join((*stream.features, stream.y.dtype.str)).encode())
+    digest.update(stream.X.data)
+    digest.update(stream.y.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,75 @@
+"""A recorded file whose classes appear over time, as they do in a scheduled data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from streamforest.datasets import Label
+from streamforest.datasets.schedule import schedule_rows
+from streamforest.errors import ConfigError, EventError
+from streamforest.io.codec.events import decoder
+from streamforest.io.sources.dataset import ClassSchedule, RecordedRow, Source
+from streamforest.text import shown
+
+
+class ScheduledFile:
+    """The events of a file in the order of a class schedule. They are held in memory.
+
+    What has no label, or is no event at all, stays at its place in the file.
+    """
+
+    def __init__(self, source: Source, classes: ClassSchedule) -> None:
+        self._source, self._classes = source, classes
+        self.topic, self.total = source.topic, source.total
+        rows = list(source.rows(0))
+        labels = _labels(rows)
+        known = list(dict.fromkeys(label for label in labels if label is not None))
+        codes = {label: code for code, label in enumerate(known)}
+        labelled = [i for i, label in enumerate(labels) if label is not None]
+        order = schedule_rows(
+            np.array([codes[labels[i]] for i in labelled], np.int64),
+            _coded(classes, codes),
+            classes.first,
+            classes.every,
+            classes.seed,
+        )
+        moved = iter(rows[labelled[i]] for i in order.tolist())
+        self._rows = [
+            row if label is None else next(moved) for row, label in zip(rows, labels, strict=True)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """The file's own description and the schedule."""
+        return {**self._source.describe(), **self._classes.described()}
+
+    def rows(self, start: int) -> Iterator[RecordedRow]:
+        """The events from number `start` on."""
+        for number in range(start, self.total):
+            yield self._rows[number].at(number)
+
+
+def _labels(rows: list[RecordedRow]) -> list[Label | None]:
+    decode = decoder()
+    found: list[Label | None] = []
+    for row in rows:
+        try:
+            event = row.event if row.event is not None else decode(row.value)
+            found.append(event.y)
+        except EventError:
+            found.append(None)
+    return found
+
+
+def _coded(classes: ClassSchedule, codes: dict[Label, int]) -> str | list[int]:
+    """The order of a schedule with labels as the numbers they are known by here."""
+    if isinstance(classes.order, str):
+        return classes.order
+    unknown = [label for label in classes.order if label not in codes]
+    if unknown:
+        there = shown(list(islice(codes, 200)), 1_000)
+        raise ConfigError(f"order lists {shown(unknown)}, labels the file does not have: {there}")
+    return [codes[label] for label in classes.order]

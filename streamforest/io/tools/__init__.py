@@ -1,0 +1,1 @@
+"""Commands that work on topics: replay of recorded sets, dead letters."""

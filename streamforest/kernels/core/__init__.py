@@ -1,0 +1,1 @@
+"""What all kernels share: compiling, random draws, SIMD loops, tables of arrays."""

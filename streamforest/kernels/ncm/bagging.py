@@ -1,0 +1,81 @@
+"""Bags of an NCM tree: its leaves filled from a fresh one, and its error on rows outside of them (hi-RF)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.kernels.core.compiling import kernel, routine
+from streamforest.kernels.ncm.grow import FITS, HIST
+from streamforest.kernels.ncm.layout import Memory, Tree, times_in_bag
+from streamforest.kernels.ncm.leaves import count, hist_room
+
+
+@routine
+def refill(tree: Tree, memory: Memory, slots: NDArray[np.int32], bagged: int) -> int:
+    """Empty the leaves and fill them from the tree's bag, by the leaf each row lies in (RLP).
+
+    FITS, or HIST: the same call begins anew.
+    """
+    info = tree.info[0]
+    info.hist_top = 0
+    for i in range(info.n_nodes):
+        here = tree.node[i]
+        here.n, here.hist, here.room, here.n_classes, here.due = 0, 0, 0, 0, 0
+    for b in range(slots.shape[0]):
+        slot = slots[b]
+        w = times_in_bag(info.seed, info.bag, memory.number[slot], bagged)
+        if w > 0:
+            i = tree.leaf[slot]
+            if info.hist_top + hist_room(tree.node[i]) > tree.hist.shape[0]:
+                return HIST
+            count(tree, i, memory.label[slot], w)
+    return FITS
+
+
+@kernel
+def favourite(tree: Tree, i: int, of_class: NDArray[np.int64], balanced: int) -> int:
+    """The class that leaf `i` favours; -1 for an empty leaf."""
+    here = tree.node[i]
+    most = 0.0
+    best = -1
+    for k in range(here.n_classes):
+        y = tree.hist[here.hist + k]
+        share = float(tree.hist[here.hist + here.room + k])
+        if balanced:
+            share /= of_class[y]
+        if share > most:
+            most = share
+            best = y
+    return best
+
+
+@routine
+def out_of_bag(
+    tree: Tree,
+    memory: Memory,
+    slots: NDArray[np.int32],
+    of_class: NDArray[np.int64],
+    balanced: int,
+) -> tuple[int, int]:
+    """Rows in neither the bag that grew the splits nor the one that filled the leaves: how many the
+    tree alone gets wrong, and how many there are. A row that came after the splits was in no bag of
+    theirs.
+    """
+    info = tree.info[0]
+    favours = np.full(info.n_nodes, -2, np.int32)
+    wrong = 0
+    total = 0
+    for b in range(slots.shape[0]):
+        slot = slots[b]
+        number = memory.number[slot]
+        if times_in_bag(info.seed, info.bag, number, 1) > 0:
+            continue
+        if number < info.born and times_in_bag(info.seed, info.grown_bag, number, 1) > 0:
+            continue
+        i = tree.leaf[slot]
+        if favours[i] == -2:
+            favours[i] = favourite(tree, i, of_class, balanced)
+        total += 1
+        wrong += favours[i] != memory.label[slot]
+    return wrong, total

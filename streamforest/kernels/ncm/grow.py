@@ -1,0 +1,308 @@
+"""Growing an NCM tree: from the rows of one leaf to a subtree.
+
+Ristin 2016, section 3.2: a node draws some of the classes it sees, takes their means at the node as
+centroids, and sends each row to the side of its nearest centroid; sides are chosen by information gain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.kernels.core import rng
+from streamforest.kernels.core.array_table import borrowed
+from streamforest.kernels.core.compiling import kernel, routine
+from streamforest.kernels.core.simd_dot import add_times, dot, through
+from streamforest.kernels.ncm.layout import Record, Tree, held, lent, nearest, within
+from streamforest.kernels.ncm.leaves import link, new_leaf
+from streamforest.kernels.ncm.side_search import gather_cells, search_sides
+from streamforest.kernels.ncm.svm import split_plane
+
+FITS, NODES, ROWS, HIST = range(4)
+"""Which array is too small for what comes next."""
+
+
+class Ground(NamedTuple):
+    """Rows to grow from, by number, so that every sum over them has one order."""
+
+    z: NDArray[np.float32]  # [rows, width]; what is missing is filled in
+    slot: NDArray[np.int32]
+    label: NDArray[np.int32]
+    times: NDArray[np.int32]  # in the bag; 0: the row is only sent along
+
+
+@routine
+def grow(
+    tree: Tree,
+    top: int,
+    fresh: bool,
+    ground: Ground,
+    p: Record,
+    n_centroids: int,
+    n_classes: int,
+    table: NDArray[np.int64],
+) -> int:
+    """Grow a subtree at leaf `top` from the rows of `ground`; no split that can be made is left out.
+
+    With `fresh` the leaf's own histogram and rows are made anew as well. Returns FITS, or which array
+    is too small: nothing has changed then, and the same call after enlarging gives the same subtree.
+    """
+    tree = lent(tree)
+    info = tree.info[0]
+    nodes, rows, hist, tests = info.n_nodes, info.n_rows, info.hist_top, info.draws
+    label, in_bag = ground.label, ground.times  # a field taken in a loop is counted each time
+    m = ground.slot.shape[0]
+    at = np.arange(m).astype(np.int32)
+    spare = np.empty(m, np.int32)
+    cell = np.empty(m, np.int32)
+    which = np.empty(m, np.int32)
+    times = np.empty(m, np.int32)
+    where = np.full(m, top, np.int32)
+    place = np.full(n_classes, -1, np.int32)  # of a class among those of the node
+    present = np.empty(min(m, n_classes), np.int32)
+    n_of = np.empty(min(m, n_classes), np.int32)
+    stack = np.empty((m + 2, 3), np.int32)
+    stack[0, 0] = top
+    stack[0, 1] = 0
+    stack[0, 2] = m
+    depth = 1
+    short = FITS
+    while depth > 0 and short == FITS:
+        depth -= 1
+        i, low, high = stack[depth, 0], stack[depth, 1], stack[depth, 2]
+        here = tree.node[i]
+        seen = 0
+        total = 0
+        for b in range(low, high):
+            w = in_bag[at[b]]
+            times[b] = w
+            if w > 0:
+                y = label[at[b]]
+                if place[y] < 0:
+                    place[y] = seen
+                    present[seen] = y
+                    n_of[seen] = 0
+                    seen += 1
+                which[b] = place[y]
+                n_of[place[y]] += w
+                total += w
+        tested = False
+        split = False
+        k = 1 if p.svm else max(2, min(n_centroids, seen))
+        fits = info.n_nodes + 2 <= p.max_nodes and info.n_rows + k <= p.max_rows
+        if seen >= 2 and total > 2 * p.mu and fits:
+            if info.n_nodes + 2 > tree.node.shape[0]:
+                short = NODES
+                break
+            if info.n_rows + k > tree.half.shape[0]:
+                short = ROWS
+                break
+            tested = True
+            start = rng.key(info.seed, rng.NCM_SPLIT, info.draws)
+            info.draws += 1
+            if p.svm:
+                split = split_plane(
+                    tree,
+                    i,
+                    ground.z,
+                    at,
+                    which,
+                    times,
+                    low,
+                    high,
+                    seen,
+                    total,
+                    p,
+                    start,
+                    table,
+                    cell,
+                )
+            else:
+                split = _split_nearest(
+                    tree, i, ground, at, which, times, low, high, present, n_of, seen, k, p,
+                    start, table, cell,
+                )  # fmt: skip
+        if split:
+            here.left = info.n_nodes
+            new_leaf(tree, info.n_nodes)
+            new_leaf(tree, info.n_nodes + 1)
+            info.n_nodes += 2
+            middle = _partition(at, cell, low, high, spare)
+            stack[depth, 0] = here.left
+            stack[depth, 1] = low
+            stack[depth, 2] = middle
+            stack[depth + 1, 0] = here.left + 1
+            stack[depth + 1, 1] = middle
+            stack[depth + 1, 2] = high
+            depth += 2
+        else:
+            if (fresh or i != top) and not _fill(tree, i, present, n_of, seen, total):
+                short = HIST
+            here.due = total + max(2, total // 2) if tested else 0
+            for b in range(low, high):
+                where[at[b]] = i
+        for c in range(seen):
+            place[present[c]] = -1
+    if short != FITS:
+        here = tree.node[top]
+        here.left, here.first, here.k = -1, 0, 0
+        info.n_nodes, info.n_rows, info.hist_top, info.draws = nodes, rows, hist, tests
+        return short
+    here = tree.node[top]
+    if here.left >= 0:
+        here.n, here.hist, here.room, here.n_classes, here.due = 0, 0, 0, 0, 0
+    elif not fresh:
+        return FITS
+    here.head = -1
+    for a in range(m):
+        link(tree, where[a], ground.slot[a])
+    return FITS
+
+
+@kernel
+def _fill(
+    tree: Tree,
+    i: int,
+    present: NDArray[np.int32],
+    n_of: NDArray[np.int32],
+    seen: int,
+    total: int,
+) -> bool:
+    """The histogram of a new leaf; False if the arena is full."""
+    info = tree.info[0]
+    room = max(2, seen)
+    if info.hist_top + 2 * room > tree.hist.shape[0]:
+        return False
+    here = tree.node[i]
+    here.hist = info.hist_top
+    here.room = room
+    here.n_classes = seen
+    here.n = total
+    info.hist_top += 2 * room
+    for c in range(seen):  # sorted by class
+        k = c
+        while k > 0 and tree.hist[here.hist + k - 1] > present[c]:
+            tree.hist[here.hist + k] = tree.hist[here.hist + k - 1]
+            tree.hist[here.hist + room + k] = tree.hist[here.hist + room + k - 1]
+            k -= 1
+        tree.hist[here.hist + k] = present[c]
+        tree.hist[here.hist + room + k] = n_of[c]
+    return True
+
+
+@kernel
+def _partition(
+    at: NDArray[np.int32], cell: NDArray[np.int32], low: int, high: int, spare: NDArray[np.int32]
+) -> int:
+    """Rows of side 0 first, both sides in their order; where the second begins."""
+    middle = low
+    rest = 0
+    for b in range(low, high):  # written to both: which of the two it is cannot be foreseen
+        row = at[b]
+        at[middle] = row
+        spare[rest] = row
+        right = cell[b]
+        middle += 1 - right
+        rest += right
+    for b in range(rest):
+        at[middle + b] = spare[b]
+    return middle
+
+
+@kernel
+def to_metric(tree: Tree, mean: NDArray[np.float32], row: int) -> None:
+    """Write centroids to rows of the tree from `row` on, in the tree's metric."""
+    n, width = mean.shape
+    if tree.metric.shape[0] == 1:
+        for j in range(n):
+            for f in range(width):
+                # no -0.0 where a column does not count: how wide the arrays are must not show
+                tree.cen[row + j, f] = held(mean[j, f] * tree.metric[0, f] + np.float32(0.0))
+    else:
+        through(mean, 0, n, tree.metric, tree.cen, row)
+        for j in range(n):  # rows may have left the scale that the metric was made for
+            for f in range(width):
+                tree.cen[row + j, f] = held(tree.cen[row + j, f])
+    for j in range(n):
+        tree.half[row + j] = within(0.5 * dot(mean, j, tree.cen, row + j))
+
+
+@routine
+def _split_nearest(
+    tree: Tree,
+    i: int,
+    ground: Ground,
+    at: NDArray[np.int32],
+    which: NDArray[np.int32],
+    times: NDArray[np.int32],
+    low: int,
+    high: int,
+    present: NDArray[np.int32],
+    n_of: NDArray[np.int32],
+    seen: int,
+    k: int,
+    p: Record,
+    start: np.uint64,
+    table: NDArray[np.int64],
+    cell: NDArray[np.int32],
+) -> bool:
+    """Try to split node `i` by `k` class means; `cell` gets the side of each row."""
+    tree = lent(tree)
+    at, which, times, cell = borrowed(at), borrowed(which), borrowed(times), borrowed(cell)
+    info = tree.info[0]
+    z, cen, half = borrowed(ground.z), tree.cen, tree.half
+    width = cen.shape[1]
+    first = info.n_rows
+    drawn = np.arange(seen).astype(np.int32)
+    for j in range(k):
+        other = j + rng.below(start, j, seen - j)
+        drawn[j], drawn[other] = drawn[other], drawn[j]
+    row_of = np.full(seen, -1, np.int32)
+    for j in range(k):
+        row_of[drawn[j]] = j
+    mean = np.zeros((k, width), np.float32)
+    for b in range(low, high):
+        w = np.float32(times[b])
+        if w > 0:
+            j = row_of[which[b]]
+            if j >= 0:
+                add_times(mean, j, z, at[b], w)
+    for j in range(k):
+        share = np.float32(1.0) / np.float32(n_of[drawn[j]])
+        for f in range(width):
+            mean[j, f] *= share
+        tree.label[first + j] = present[drawn[j]]
+    to_metric(tree, mean, first)
+    best = np.zeros(k, np.uint8)
+    if k == 2 and p.planes:
+        for f in range(width):
+            cen[first, f] -= cen[first + 1, f]
+        half[first] -= half[first + 1]
+        tree.side[first] = 0
+        tree.label[first] = -1
+        for b in range(low, high):
+            cell[b] = 0 if dot(z, at[b], cen, first) > half[first] else 1
+        best[1] = 1
+    else:
+        for b in range(low, high):
+            cell[b] = nearest(z, at[b], cen, half, first, k)
+    cells = gather_cells(cell[low:high], which[low:high], times[low:high], high - low, k, seen)
+    sides = rng.mix(start)
+    if k == 2 and p.planes:
+        if not search_sides(cells, p.mu, 1, 0, sides, table, best):
+            return False
+        tree.node[i].k = 1
+        info.n_rows += 1
+    else:
+        if not search_sides(cells, p.mu, p.assignments, p.starts, sides, table, best):
+            return False
+        for j in range(k):
+            tree.side[first + j] = best[j]
+        for b in range(low, high):
+            cell[b] = best[cell[b]]
+        tree.node[i].k = k
+        info.n_rows += k
+    tree.node[i].first = first
+    return True

@@ -1,0 +1,205 @@
+"""Splits by a plane: a linear SVM between two groups of classes (Ristin 2016, section 3.3).
+
+Every class of a node gets a random side, and a plane between the sides is fitted by stochastic gradient
+descent on the hinge loss. Of several such planes the one with the largest information gain is taken.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.kernels.core import rng
+from streamforest.kernels.core.compiling import kernel, routine
+from streamforest.kernels.core.entropy import xlogx
+from streamforest.kernels.core.simd_dot import add_times, dot
+from streamforest.kernels.ncm.layout import Record, Tree, held, within
+
+_STEPS = (200, 2_000)  # of descent: twice the rows, within these
+_RATE = np.float32(0.5)  # first step over the mean square length of a row; falls to a quarter
+
+
+@routine
+def descend_hinge(
+    u: NDArray[np.float32],
+    sign: NDArray[np.float32],
+    times: NDArray[np.int32],
+    steps: int,
+    rate: float,
+    start: np.uint64,
+    plane: NDArray[np.float32],
+    bias: float,
+) -> float:
+    """Fit `plane` (one row) and the bias it returns to rows `u` with their signs.
+
+    What it starts from is what stands there. Rows are drawn at random; one that is in no bag is
+    passed over.
+    """
+    n = u.shape[0]
+    width = u.shape[1]
+    b = np.float32(bias)
+    for s in range(steps):
+        a = rng.below(start, s, n)
+        if times[a] == 0:
+            continue
+        if sign[a] * (dot(u, a, plane, 0) + b) < np.float32(1.0):
+            step = np.float32(rate / (1.0 + 3.0 * s / steps)) * sign[a]
+            for f in range(width):
+                plane[0, f] += step * u[a, f]
+            b += step
+    return float(b)
+
+
+@kernel
+def split_value(
+    right: NDArray[np.int32],
+    which: NDArray[np.int32],
+    times: NDArray[np.int32],
+    low: int,
+    n_left: NDArray[np.int32],
+    total: NDArray[np.int32],
+    table: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Rows on the left, and the entropy of both sides (`search_sides` counts the same way)."""
+    n_left[:] = 0
+    left = 0
+    rows = 0
+    for b in range(right.shape[0]):
+        w = times[low + b]
+        if w > 0:
+            rows += w
+            if right[b] == 0:
+                n_left[which[low + b]] += w
+                left += w
+    value = xlogx(left, table) + xlogx(rows - left, table)
+    for c in range(n_left.shape[0]):
+        value -= xlogx(n_left[c], table) + xlogx(total[c] - n_left[c], table)
+    return left, value
+
+
+@routine
+def scaled_rows(
+    tree: Tree, z: NDArray[np.float32], at: NDArray[np.int32], low: int, high: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The rows of a node about their mean in the tree's metric, and that mean (one row)."""
+    width = tree.cen.shape[1]
+    mean = np.zeros((1, width), np.float32)
+    for b in range(low, high):
+        add_times(mean, 0, z, at[b], np.float32(1.0))
+    share = np.float32(1.0) / np.float32(high - low)
+    for f in range(width):
+        mean[0, f] *= share
+    u = np.empty((high - low, width), np.float32)
+    for b in range(low, high):
+        for f in range(width):
+            u[b - low, f] = (z[at[b], f] - mean[0, f]) * np.sqrt(tree.metric[0, f])
+    return u, mean
+
+
+@kernel
+def rate_of(u: NDArray[np.float32]) -> float:
+    """The first step of descent: over the mean square length of the rows."""
+    total = 0.0
+    n = min(u.shape[0], 64)
+    for a in range(n):
+        total += dot(u, a, u, a)
+    return float(_RATE / max(total / n, 1e-12))
+
+
+@kernel
+def steps_of(n: int) -> int:
+    """Steps of descent for so many rows."""
+    return min(max(2 * n, _STEPS[0]), _STEPS[1])
+
+
+@kernel
+def write_plane(
+    tree: Tree, row: int, plane: NDArray[np.float32], bias: float, mean: NDArray[np.float32]
+) -> None:
+    """Store a plane of scaled rows as one of rows as they are: left is where x·cen > half."""
+    width = tree.cen.shape[1]
+    for f in range(width):
+        tree.cen[row, f] = held(plane[0, f] * np.sqrt(tree.metric[0, f]))
+    tree.half[row] = within(dot(mean, 0, tree.cen, row) - bias)
+    tree.side[row] = 0
+    tree.label[row] = -1
+
+
+@routine
+def split_plane(
+    tree: Tree,
+    i: int,
+    z: NDArray[np.float32],
+    at: NDArray[np.int32],
+    which: NDArray[np.int32],
+    times: NDArray[np.int32],
+    low: int,
+    high: int,
+    seen: int,
+    total: int,
+    p: Record,
+    start: np.uint64,
+    table: NDArray[np.int64],
+    cell: NDArray[np.int32],
+) -> bool:
+    """Try to split node `i` by a plane; `cell` gets the side of each row."""
+    info = tree.info[0]
+    n = high - low
+    width = tree.cen.shape[1]
+    u, mean = scaled_rows(tree, z, at, low, high)
+    weight = times[low:high]
+    steps, rate = steps_of(n), rate_of(u)
+    of_class = np.zeros(seen, np.int32)
+    for b in range(low, high):
+        if times[b] > 0:
+            of_class[which[b]] += times[b]
+    least = xlogx(total, table)
+    for c in range(seen):
+        least -= xlogx(of_class[c], table)
+    side = np.empty(seen, np.float32)
+    sign = np.zeros(n, np.float32)
+    plane = np.empty((1, width), np.float32)
+    right = np.empty(n, np.int32)
+    n_left = np.zeros(seen, np.int32)
+    row = info.n_rows
+    found = False
+    for a in range(p.candidates):
+        key = rng.mix(start + np.uint64(a + 1) * rng.GOLDEN)
+        _draw_signs(key, side)
+        for b in range(n):
+            sign[b] = side[which[low + b]] if weight[b] > 0 else np.float32(0.0)
+        plane[:] = 0
+        bias = descend_hinge(u, sign, weight, steps, rate, rng.mix(key), plane, 0.0)
+        for b in range(n):
+            right[b] = 0 if dot(u, b, plane, 0) + np.float32(bias) > 0 else 1
+        left, value = split_value(right, which, times, low, n_left, of_class, table)
+        if left > p.mu and total - left > p.mu and value < least:
+            least = value
+            found = True
+            write_plane(tree, row, plane, bias, mean)
+    if not found:
+        return False
+    # where rows go is decided by what is stored: rounding may put one on the other side
+    for b in range(low, high):
+        cell[b] = 0 if dot(z, at[b], tree.cen, row) > tree.half[row] else 1
+    left, value = split_value(cell[low:high], which, times, low, n_left, of_class, table)
+    if left <= p.mu or total - left <= p.mu:
+        return False
+    tree.node[i].first = row
+    tree.node[i].k = 1
+    info.n_rows += 1
+    return True
+
+
+@kernel
+def _draw_signs(key: np.uint64, side: NDArray[np.float32]) -> None:
+    """A random side for every class, both sides with at least one."""
+    n = side.shape[0]
+    up = 0
+    for c in range(n):
+        side[c] = np.float32(1.0) if rng.uniform(key, c) < 0.5 else np.float32(-1.0)
+        up += side[c] > 0
+    if up == 0:
+        side[rng.below(key, n, n)] = np.float32(1.0)
+    elif up == n:
+        side[rng.below(key, n, n)] = np.float32(-1.0)

@@ -1,0 +1,1 @@
+"""Kernels of the stream forest: trees over a ring buffer of recent rows."""

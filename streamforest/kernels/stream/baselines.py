@@ -1,0 +1,178 @@
+"""Two plain opinions of the whole forest, without trees: naive Bayes and a linear rule.
+
+Neither has a structure that labels could be used for twice, so both learn from every event. They are
+cheap, they are right from the first events on, and on streams whose classes are smooth clouds they are
+hard to beat; where they are not, the mix (`mixing.py`) leaves them aside.
+
+*Naive Bayes*: a Gaussian for each feature and class; a number that has shown no more than FEW distinct
+values is counted value by value instead, and so is a category (by buckets). Counts fade.
+*Linear*: softmax regression on standardised features, a weight a bucket for categories, by stochastic
+gradients with a step size of its own for each weight (Duchi et al. 2011); what that remembers fades.
+
+Planes are [feature, class]: the loop over classes is the inner one, and no sum depends on how a compiler
+orders it. A missing value says nothing to either.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.kernels.core.compiling import kernel
+
+FEW = 16
+BUCKETS = 64
+
+COUNT, MEAN, VARIANCE, INVERSE, LOG, WEIGHT, SQUARES = range(7)
+PLANES = 7
+"""Of each feature and class: events (fading), mean and variance of its values; what naive Bayes reads,
+1/variance and log variance, or for counted values in LOG the logarithm of what their counts are divided
+by; weight and sum of squared gradients of the linear rule."""
+
+T_COUNT, T_LOG, T_WEIGHT, T_SQUARES = range(4)
+TABLES = 4
+"""Of each counted value and class: events (fading), log(events + 1); for categories weight and squared
+gradients."""
+
+N, LOG_N, BIAS, BIAS_SQUARES = range(4)
+"""Of each class, rows of `share`: events (fading), their logarithm; the linear rule's constant."""
+
+CLASSES, FEATURES, EMPTY, LIVE, TOP, SILENT = range(6)
+"""What `size` holds: classes and features seen, features among them that have had no value yet; rows of
+tables in use, and the first unused one (between them lie those of tables that were given up); 1 once the
+bound on bytes has been passed."""
+
+_FLOOR = 1e-3  # least variance of a class, as a share of that of all
+FARTHEST = 4.0  # standard deviations beyond which a value pulls no harder
+SMALLEST = 1e-60  # a variance below this is none
+
+
+class Plain(NamedTuple):
+    """The arrays of both opinions."""
+
+    size: NDArray[np.int64]  # [6]
+    plane: NDArray[np.float64]  # [PLANES, features, classes]
+    share: NDArray[np.float64]  # [4, classes]
+    room: NDArray[np.int32]  # [features] rows of its table: 0 (none), FEW or BUCKETS
+    first: NDArray[np.int32]  # [features] the first of them
+    met: NDArray[np.int32]  # [features] distinct values met; FEW + 1: a number with too many
+    value: NDArray[np.float64]  # [features, FEW] those values
+    table: NDArray[np.float64]  # [TABLES, rows, classes]
+
+
+@kernel
+def row_of(p: Plain, f: int, v: float, is_category: int) -> int:
+    """The row of a value in the table of feature `f`; -1 if it was never learned."""
+    if is_category:
+        return -1 if v < 0.0 else p.first[f] + (int(v) & (BUCKETS - 1))
+    for k in range(p.met[f]):
+        if p.value[f, k] == v:
+            return p.first[f] + k  # type: ignore[no-any-return]
+    return -1
+
+
+@kernel
+def settle(p: Plain, spread: NDArray[np.float64], f: int, c: int) -> None:
+    """What naive Bayes reads for feature `f` and class `c`, from what it knows of them."""
+    n = p.plane[COUNT, f, c]
+    if p.room[f] > 0:
+        p.plane[LOG, f, c] = math.log(n + max(1, p.met[f]))
+        return
+    all_of_it = spread[1, f]
+    if n == 0.0:
+        p.plane[MEAN, f, c] = spread[0, f]
+    if all_of_it > SMALLEST:
+        variance = (n * p.plane[VARIANCE, f, c] + all_of_it) / (n + 1.0) + _FLOOR * all_of_it
+        p.plane[INVERSE, f, c] = 1.0 / variance
+        p.plane[LOG, f, c] = math.log(variance)
+    else:
+        p.plane[INVERSE, f, c] = 0.0
+        p.plane[LOG, f, c] = 0.0
+
+
+@kernel
+def _softmax(score: NDArray[np.float64], n: int) -> None:
+    most = -np.inf
+    for c in range(n):
+        most = max(most, score[c])
+    total = 0.0
+    for c in range(n):
+        score[c] = math.exp(score[c] - most)
+        total += score[c]
+    for c in range(n):
+        score[c] /= total
+
+
+@kernel
+def bayes(
+    p: Plain,
+    spread: NDArray[np.float64],
+    x: NDArray[np.float64],
+    r: int,
+    classes: int,
+    features: int,
+    categorical: NDArray[np.uint8],
+    score: NDArray[np.float64],
+) -> None:
+    """The posterior of naive Bayes for row `r`, in `score`."""
+    for c in range(classes):
+        score[c] = p.share[LOG_N, c]
+    for f in range(features):
+        v = x[r, f]
+        if v != v:
+            continue
+        if p.room[f] > 0:
+            row = row_of(p, f, v, categorical[f])
+            if row >= 0:
+                for c in range(classes):
+                    score[c] += p.table[T_LOG, row, c] - p.plane[LOG, f, c]
+        elif spread[1, f] > SMALLEST:
+            for c in range(classes):
+                off = v - p.plane[MEAN, f, c]
+                score[c] -= 0.5 * (off * off * p.plane[INVERSE, f, c] + p.plane[LOG, f, c])
+    _softmax(score, classes)
+
+
+@kernel
+def standardise(
+    spread: NDArray[np.float64],
+    x: NDArray[np.float64],
+    r: int,
+    features: int,
+    categorical: NDArray[np.uint8],
+    z: NDArray[np.float64],
+) -> None:
+    """The numbers of row `r` in standard deviations from their means; 0 for what says nothing."""
+    for f in range(features):
+        z[f] = 0.0
+        v = x[r, f]
+        if v == v and not categorical[f]:
+            z[f] = min(FARTHEST, max(-FARTHEST, (v - spread[0, f]) * spread[2, f]))
+
+
+@kernel
+def linear(
+    p: Plain,
+    x: NDArray[np.float64],
+    r: int,
+    z: NDArray[np.float64],
+    classes: int,
+    features: int,
+    categorical: NDArray[np.uint8],
+    score: NDArray[np.float64],
+) -> None:
+    """The posterior of the linear rule for row `r`, whose numbers are `z`, in `score`."""
+    for c in range(classes):
+        score[c] = p.share[BIAS, c]
+    for f in range(features):
+        if z[f] != 0.0:
+            for c in range(classes):
+                score[c] += z[f] * p.plane[WEIGHT, f, c]
+        elif categorical[f] and x[r, f] >= 0.0 and p.room[f] > 0:
+            row = row_of(p, f, x[r, f], 1)
+            for c in range(classes):
+                score[c] += p.table[T_WEIGHT, row, c]
+    _softmax(score, classes)

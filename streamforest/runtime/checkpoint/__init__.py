@@ -1,0 +1,1 @@
+"""Commits, the journal and snapshots."""

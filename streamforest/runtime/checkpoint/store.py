@@ -1,0 +1,267 @@
+"""The folder of snapshots: written off the hot path, named by commits, the last few kept.
+
+    s-000000050000.safetensors      models and the run's own state after 50,000 events
+    s-000000050000.safetensors.json when, where and with what it was written, and passing measures
+    s-000000050000.safetensors.pin  there while it is pinned, see `pins.py`
+
+A snapshot is of a committed state, so its name says all: after so many events of the journal. It
+decides nothing until a commit names it, and goes only after a newer one was named by a commit that
+was read back.
+
+Before a file gets its name, its very bytes are loaded as a start would load them, checks and all. What could
+not be started from is never there to be named: the snapshot before it stays the last one, and the journal
+covers the rest. Memory, beside the models that learn: first a copy of them and the bytes made of it, then,
+the copy being gone, the bytes, their arrays and the models made of those. That is three times the models at
+most, as it was without the check.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from streamforest.errors import RecoveryError, SnapshotError, StreamForestError
+from streamforest.forests.persistence import snapshot
+from streamforest.io.failpoints import failpoint
+from streamforest.private_files import FILE_MODE, make_folder, read_json, reading, replace
+from streamforest.runtime.checkpoint.pins import Pins
+from streamforest.runtime.processing.models import Model, plain_model
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"s-(\d{12,})")
+_SUFFIX = ".safetensors"
+_MOST_MEASURES = 16 << 20  # bytes
+
+Check = Callable[[str, dict[str, Any], dict[str, Any]], object]
+"""What a start does with a snapshot's name, models and state; SnapshotError where it would refuse them."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A durable snapshot: its name, its file's hash, and the journal record it was taken after."""
+
+    name: str
+    hash: str
+    since: int
+    events: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no snapshot: it could not be written, or its own check has refused it."""
+
+    reason: Literal["write", "check"]
+    message: str
+
+
+class RefusedError(SnapshotError):
+    """A snapshot that was not named, since a start would refuse it."""
+
+
+class SnapshotFolder:
+    """Snapshots of one run. One at a time is being written, by a thread of its own."""
+
+    def __init__(self, path: Path, keep: int = 3, mode: int = FILE_MODE) -> None:
+        self.path = path
+        self.keep = keep
+        self.mode = mode
+        self.pins = Pins(path, mode)
+        self._failure: Failure | None = None
+        self._writer: threading.Thread | None = None
+        self._written: Snapshot | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self._writer is not None and self._writer.is_alive()
+
+    def begin(
+        self,
+        models: Mapping[str, Model],
+        state: Mapping[str, Any],
+        events: int,
+        since: int,
+        passing: Mapping[str, Any],
+        check: Check = lambda name, models, state: None,
+    ) -> None:
+        """Copy everything now and write it in the background; `written` tells when it is durable.
+
+        The copy is all that the stream waits for. `check` is what a start does beyond decoding.
+        """
+        copies = {name: copy.deepcopy(plain_model(model)) for name, model in models.items()}
+        frozen = copy.deepcopy(dict(state))
+        self._writer = threading.Thread(
+            target=self._write,
+            args=(copies, frozen, events, since, json.dumps(passing), check),
+            name="snapshot",
+        )
+        self._writer.start()
+
+    def wait(self) -> None:
+        """Until the one being written is durable, or has failed."""
+        if self._writer is not None:
+            self._writer.join()
+
+    def written(self) -> Snapshot | None:
+        """The newest one written by this process, once it is durable."""
+        return self._written
+
+    def disown(self) -> None:
+        """Let no commit name what this process has written so far: the log went on without it, and it may
+        have taken a state for committed that never was (trap C of `workarounds`).
+        """
+        self.wait()
+        self._written = None
+
+    def take_failure(self) -> Failure | None:
+        """Why the last one is not there; said once."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def _write(
+        self,
+        models: dict[str, Any],
+        state: dict[str, Any],
+        events: int,
+        since: int,
+        told: str,
+        check: Check,
+    ) -> None:
+        begun = time.perf_counter()
+        name = f"s-{events:012d}"
+        path = self._file(name)
+        try:
+            make_folder(self.path.parent, self.mode)
+            make_folder(self.path, self.mode)
+            snapshot.sweep(self.path, f"s-*{_SUFFIX}")
+            data = snapshot.encode(models, state)
+            models.clear()  # the copy of them makes room for what is made of the bytes
+            state.clear()
+            try:
+                check(name, *snapshot.decode(data))
+            except Exception as error:  # also what a start would end with a traceback
+                self._failure = Failure("check", _told(error))
+                return
+            snapshot.write_bytes(path, data, failpoint, self.mode)
+        except Exception as error:  # whatever it is: a thread that dies tells nobody
+            self._failure = Failure("write", _told(error))
+            return
+        try:
+            replace(path.with_name(path.name + ".measures"), told.encode(), self.mode)
+        except OSError as error:  # they may be lost; the snapshot is there
+            log.warning("the windows of %s are not kept: %s", name, error)
+        seconds = time.perf_counter() - begun
+        self._written = Snapshot(name, _hash(data), since, events, len(data), seconds)
+
+    def load(self, name: str, expected: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Models and state of a named snapshot, after comparing its file with the hash."""
+        path = self._file(name)
+        try:
+            with reading(path) as file:
+                data = file.read()
+        except OSError as error:
+            raise SnapshotError(f"cannot read the snapshot {path}: {error.strerror}") from error
+        if expected and _hash(data) != expected:
+            raise SnapshotError(f"{path}: not the file that was committed: its hash differs")
+        try:
+            return snapshot.decode(data)
+        except (ValueError, RecursionError) as error:  # a SnapshotError is a ValueError
+            raise SnapshotError(f"{path}: {error}") from error
+
+    def older(self, name: str) -> Iterator[str]:
+        """Names of the snapshots before this one, newest first."""
+        yield from (n for n in reversed(self.names()) if _events(n) < _events(name))
+
+    def names(self) -> list[str]:
+        """All there are, oldest first."""
+        found = [p.name[: -len(_SUFFIX)] for p in self.path.glob(f"s-*{_SUFFIX}")]
+        return sorted((n for n in found if _NAME.fullmatch(n)), key=_events)
+
+    def prune(self, named: str) -> None:
+        """Delete all but the last `keep` up to the one named by a commit that was read back.
+
+        Newer ones than that are left by a process that died before it could name them. Pinned ones
+        are never deleted. What cannot be deleted now is tried again after the next snapshot: a run
+        goes on with too many of them.
+        """
+        try:
+            self._prune(named)
+        except (OSError, SnapshotError) as error:
+            log.warning("older snapshots are not deleted for now: %s", error)
+
+    def _prune(self, named: str) -> None:
+        names = self.names()
+        before = [n for n in names if _events(n) <= _events(named)]
+        if not before[: -self.keep]:
+            return
+        with self.pins.held():
+            pinned = self.pins.names()
+            for name in before[: -self.keep]:
+                if name not in pinned:
+                    for path in self.path.glob(f"{name}{_SUFFIX}*"):
+                        path.unlink(missing_ok=True)
+
+    def refuse_pinned(self) -> None:
+        """SnapshotError if one is pinned: who starts over would lose it."""
+        pinned = sorted(self.pins.names())
+        if pinned:
+            raise SnapshotError(
+                f"{self.path}: {', '.join(pinned[:5])} pinned; to start over unpin first "
+                "(streamforest snapshots unpin), or move the folder away"
+            )
+
+    def clear(self) -> None:
+        """Delete every snapshot: the run starts over."""
+        for path in self.path.glob(f"s-*{_SUFFIX}*"):
+            path.unlink(missing_ok=True)
+
+    def passing(self, name: str) -> dict[str, Any]:
+        """Windows, latencies and pace as of a snapshot; empty where they are lost."""
+        path = self._file(name)
+        return _object(path.with_name(path.name + ".measures"))
+
+    def sidecar(self, name: str) -> dict[str, Any]:
+        """When, where and with what a snapshot was written; empty where that is lost."""
+        return _object(Path(f"{self._file(name)}.json"))
+
+    def _file(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise RecoveryError(f"the last commit names a snapshot {name!r}, which is no name")
+        return self.path / f"{name}{_SUFFIX}"
+
+    def file(self, name: str) -> Path:
+        """The file of a snapshot."""
+        return self._file(name)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        told = read_json(path, _MOST_MEASURES)
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _told(error: Exception) -> str:
+    known = isinstance(error, OSError | StreamForestError)
+    return str(error) if known else f"{type(error).__name__}: {error}"
+
+
+def _events(name: str) -> int:
+    return int(name[2:])
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,172 @@
+"""The part of `[kafka]` that says how to reach the broker, checked as a whole.
+
+A secret has no key of its own: the file names the environment variable or the file it is in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamforest.errors import ConfigError
+from streamforest.io.kafka.auth.connection import Connection, Security
+from streamforest.io.kafka.auth.secrets import SecretPlace
+from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config.layers import overlay
+from streamforest.runtime.config.options import Checker, Option
+
+PASSWORD_VARIABLE = "STREAMFOREST_KAFKA_PASSWORD"
+"""Where the password is looked for when no setting names a place."""
+_SECRET = re.compile(r"pass(word|wd|phrase)?|pwd|secret|token|credential", re.IGNORECASE)
+_TLS_KEYS = ("ca_file", "cert_file", "key_file", "key_password_env", "key_password_file")
+_SASL_KEYS = (
+    "sasl_mechanism",
+    "user",
+    "password_env",
+    "password_file",
+    "allow_unencrypted_login",
+)
+
+
+def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
+    """Refuse a secret written into a file or a flag, without repeating it."""
+    raw = check.table("kafka")
+    servers = raw.get("servers")
+    if isinstance(servers, str) and servers.strip():
+        try:
+            Connection(servers)
+        except ConfigError as error:
+            check.hidden("kafka.servers", str(error).removeprefix("kafka.servers: "))
+            del raw["servers"]
+    elif "://" in str(servers) or "@" in str(servers):  # in a list, say: not repeated either
+        check.hidden("kafka.servers", f"expected {known['servers'].expected} (value not shown)")
+        del raw["servers"]
+    for key in [key for key in raw if key not in known and _SECRET.search(key)]:
+        own = "key_password" if "key" in key.lower() else "password"
+        check.hidden(
+            f"kafka.{key}",
+            "a secret is not written here (value not shown; change it if others can read this): "
+            f"put it into an environment variable or a file, and name that in kafka.{own}_env or "
+            f"kafka.{own}_file",
+        )
+        del raw[key]
+
+
+def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
+    """What the table says, with everything that is wrong noted; files and secrets are looked at."""
+    security = Security(
+        kind=values["security"],
+        ca_file=_path(values["ca_file"]),
+        cert_file=_path(values["cert_file"]),
+        key_file=_path(values["key_file"]),
+        key_password=_place(check, values, "key_password"),
+        mechanism=values["sasl_mechanism"],
+        user=values["user"],
+        password=_place(check, values, "password"),
+    )
+    _refuse_idle_keys(check, security)
+    if security.sasl:
+        security = _check_login(check, values, security)
+    if security.tls and security.key_file is not None and security.cert_file is None:
+        check.problems.append("kafka.cert_file: missing; a key_file belongs to a certificate")
+    if not any(problem.startswith("kafka") for problem in check.problems):
+        _look(check, security)
+    return security
+
+
+def _look(check: Checker, security: Security) -> None:
+    """Note every file and secret that cannot be read, not only the first."""
+    looks: list[Callable[[], object]] = [security.context] if security.tls else []
+    if security.sasl and security.password is not None:
+        looks.append(security.password.read)
+    for look in looks:
+        try:
+            look()
+        except ConfigError as error:
+            check.problems.append(str(error))
+
+
+def _check_login(check: Checker, values: Mapping[str, Any], security: Security) -> Security:
+    if security.user is None and not any(p.startswith("kafka.user") for p in check.problems):
+        check.problems.append("kafka.user: missing; give the name to log in with")
+    if security.password is None:
+        default = SecretPlace("kafka.password_env", PASSWORD_VARIABLE)
+        security = Security(**{**vars(security), "password": default})
+        try:
+            default.read()
+        except ConfigError:
+            check.problems.append(
+                "kafka.password_env: missing; name an environment variable that holds the "
+                f"password (or a file, with kafka.password_file), or set {PASSWORD_VARIABLE}"
+            )
+    if security.kind == "sasl-plaintext" and not values["allow_unencrypted_login"]:
+        check.problem(
+            "kafka.security",
+            security.kind,
+            "the login would cross the network unencrypted; use 'sasl-tls', or, where you trust "
+            "the network, set kafka.allow_unencrypted_login = true",
+        )
+    return security
+
+
+def _refuse_idle_keys(check: Checker, security: Security) -> None:
+    """A key that has no effect is a mistake: someone believes that it has one."""
+    raw = check.table("kafka")
+    for used, keys, kinds in (
+        (security.tls, _TLS_KEYS, "'tls' or 'sasl-tls'"),
+        (security.sasl, _SASL_KEYS, "'sasl-tls' or 'sasl-plaintext'"),
+    ):
+        idle = [key for key in keys if key in raw]
+        if not used and idle:
+            check.problems.append(
+                f"kafka.{', kafka.'.join(idle)}: of no use with kafka.security = "
+                f"'{security.kind}'; set that to {kinds}, or remove them"
+            )
+
+
+def _place(check: Checker, values: Mapping[str, Any], name: str) -> SecretPlace | None:
+    variable, file = values[f"{name}_env"], values[f"{name}_file"]
+    if variable is not None and file is not None:
+        check.hidden(f"kafka.{name}_file", f"there is kafka.{name}_env too; remove one of the two")
+        return None
+    if variable is not None:
+        return SecretPlace(f"kafka.{name}_env", variable=variable)
+    return None if file is None else SecretPlace(f"kafka.{name}_file", file=Path(file))
+
+
+def _path(value: str | None) -> Path | None:
+    return None if value is None else Path(value)
+
+
+def _refuse_other_tables(check: Checker) -> None:
+    """A misspelt table must not go unseen, nor a flag without effect. A variable may be for a
+    pipeline file that another command reads.
+    """
+    for dotted, origin in check.settings.origins.items():
+        table, _, key = dotted.partition(".")
+        if table not in schema.TABLES:
+            if not key:
+                check.unknown(table, schema.TABLES)
+        elif table != "kafka" and key and origin == "--set":
+            check.hidden(dotted, "of no use without a pipeline file; only kafka.… is")
+
+
+def connection_from(
+    environ: Mapping[str, str], flags: Iterable[str], servers: str | None, default: str
+) -> Connection:
+    """How to reach a broker for a command without a pipeline file: flags over environment.
+
+    `STREAMFOREST_KAFKA__SECURITY=sasl-tls` and `--set kafka.security=sasl-tls` mean what `security =
+    "sasl-tls"` in `[kafka]` does.
+    """
+    check = Checker(overlay({}, environ, flags))
+    _refuse_other_tables(check)
+    known = {**schema.KAFKA, **schema.SECURITY}
+    refuse_secrets(check, known)
+    values = check.read("kafka", known)
+    security = read_security(check, values)
+    if check.problems:
+        raise ConfigError("; ".join(check.problems))
+    return Connection(servers or values["servers"] or default, security)

@@ -1,0 +1,234 @@
+"""A pipeline's configuration: typed, and checked as a whole before anything starts.
+
+Every wrong value is reported at once, each with its table and key, the value, where it was set and
+what would be right. An unknown key is refused, since a misspelt one would silently be a default.
+Source and models are opened as part of the check: they are the judges of their own settings. On Kafka
+the source is for `replay` alone, and opened there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamforest.errors import ConfigError
+from streamforest.io.codec.decoders import Function
+from streamforest.io.codec.events import Bounds
+from streamforest.io.kafka.topics import Topics
+from streamforest.io.sources.dataset import Source
+from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config.environment import warn_of_single_underscores
+from streamforest.runtime.config.imports import find_decoder
+from streamforest.runtime.config.kafka_auth import read_security, refuse_secrets
+from streamforest.runtime.config.layers import gather
+from streamforest.runtime.config.options import Checker, nearest
+from streamforest.runtime.config.schema import (
+    Config,
+    KafkaTable,
+    LabelsTable,
+    ModelTable,
+    SourceTable,
+)
+from streamforest.runtime.config.sources import is_lines, lines_in_msgpack, read_source
+from streamforest.runtime.processing.models import (
+    KINDS,
+    Model,
+    build,
+    from_factory,
+    kind_meant,
+    kinds_with,
+)
+
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A configuration, and what was opened to check it: source, new models by name, decoder."""
+
+    config: Config
+    source: Source | None
+    models: dict[str, Model]
+    decoder: Function | None = None
+
+
+def load_pipeline(
+    path: Path,
+    environ: Mapping[str, str] | None = None,
+    flags: Iterable[str] = (),
+    servers: str | None = None,
+) -> Pipeline:
+    """Read, check and open a pipeline; ConfigError with everything that is wrong.
+
+    `servers` puts a broker between the recorded source and the loop, whatever the file says.
+    """
+    warn_of_single_underscores(environ or {})
+    settings = gather(path, environ or {}, flags)
+    if servers is not None:
+        settings.set("kafka.servers", servers, "--broker")
+    check = Checker(settings)
+    for name in settings.tables:
+        if name not in schema.TABLES:
+            check.unknown(name, schema.TABLES)
+    name = check.read("pipeline", schema.PIPELINE)["name"]
+    events = check.read("events", schema.EVENTS)
+    kafka = _kafka(check, str(name))
+    bounds = Bounds(**{key: events[key] for key in Bounds.__dataclass_fields__})
+    read_here = kafka is None or (servers is not None and "source" in settings.tables)
+    table, source = read_source(check, bounds, needed=read_here)
+    if table is not None and read_here and events["decoder"] is None:
+        refusal = lines_in_msgpack(table, events["format"])
+        if refusal is not None:
+            check.problems.append(refusal)
+    function = _decoder(check, events["decoder"], path.parent, table if kafka is None else None)
+    topics = Topics.of(str(name), **check.read("topics", schema.TOPICS))
+    for topic, keys in topics.shared().items():
+        check.problem(
+            f"topics.{keys[-1]}", topic, f"{keys[0]} has that name too; each needs its own"
+        )
+    labels = _labels(check, topics, on_kafka=kafka is not None)
+    described, models = _models(check, path.parent)
+    limits = check.read("limits", schema.LIMITS)
+    predictions = check.read("predictions", schema.PREDICTIONS)
+    letters = check.read("dead_letters", schema.DEAD_LETTERS)
+    run = check.read("run", schema.RUN)
+    metrics = check.read("metrics", schema.METRICS)
+    if check.problems:
+        raise ConfigError(_listed(path, check.problems))
+    port = metrics["port"] if metrics["port"] is not None else (9108 if kafka else 0)
+    config = Config(
+        name=name,
+        source=table,
+        kafka=kafka,
+        topics=topics,
+        labels=labels,
+        models=tuple(described),
+        run=schema.run_table(run, name, kafka is not None, through=servers is not None),
+        events_format=events["format"],
+        bounds=bounds,
+        min_class_events=limits["min_class_events"],
+        max_waiting=limits["max_waiting"],
+        max_text_bytes=limits["max_text_bytes"],
+        bad_events=letters["policy"],
+        top=predictions["top"],
+        pack=predictions["pack"],
+        metrics_host=metrics["host"],
+        metrics_port=port,
+        metrics_allowed=tuple(metrics["allowed_hosts"]),
+    )
+    return Pipeline(config, source, models, function)
+
+
+def _kafka(check: Checker, name: str) -> KafkaTable | None:
+    if "kafka" not in check.settings.tables:
+        return None
+    known = {**schema.KAFKA, **schema.SECURITY}
+    refuse_secrets(check, known)
+    values = check.read("kafka", known)
+    noted = ("kafka.servers", "kafka =")
+    if values["servers"] is None and not any(p.startswith(noted) for p in check.problems):
+        check.problems.append("kafka.servers: missing; give host:port of the broker")
+    if values["scope"] == "partition" and values["delivery"] != "exactly-once":
+        check.problem("kafka.scope", "partition", "works with delivery = 'exactly-once' only")
+    security = read_security(check, values)
+    own = {key: values[key] for key in schema.KAFKA}
+    return KafkaTable(**{**own, "group": values["group"] or name, "security": security})
+
+
+def _labels(check: Checker, topics: Topics, on_kafka: bool) -> LabelsTable | None:
+    """`[labels]`, or a topic of their own, says that labels come by themselves."""
+    values = check.read("labels", schema.LABELS)
+    if "labels" not in check.settings.tables and topics.labels is None:
+        return None
+    if not on_kafka:
+        check.problem("labels", "…", "labels by themselves come on Kafka only; add [kafka] servers")
+    return LabelsTable(**values)
+
+
+def _decoder(
+    check: Checker, spec: str | None, beside: Path, recorded: SourceTable | None
+) -> Function | None:
+    """The function that `events.decoder` names; `recorded` is what it would have to decode."""
+    if spec is None:
+        return None
+    if "format" in check.table("events"):
+        check.problem("events.decoder", spec, "there is a format too; remove one of the two")
+    if recorded is not None and not is_lines(recorded):
+        check.problem("events.decoder", spec, "a recorded set or table has no messages to decode")
+    try:
+        return find_decoder(spec, beside)
+    except ConfigError as error:
+        check.problems.append(f"events.{error}")
+        return None
+
+
+def _models(check: Checker, beside: Path) -> tuple[list[ModelTable], dict[str, Model]]:
+    """`[model]`, which publishes, and every `[[shadow]]`, which is only measured."""
+    described: list[ModelTable] = []
+    models: dict[str, Model] = {}
+    shadows = check.settings.tables.get("shadow", [])
+    if not isinstance(shadows, list) or not all(isinstance(raw, dict) for raw in shadows):
+        check.problem("shadow", "…", "expected tables of the form [[shadow]]")
+        shadows = []
+    named = [("model", MAIN, dict(check.table("model")))]
+    for number, raw in enumerate(shadows):
+        raw = dict(raw)
+        name = raw.pop("name", f"shadow{number + 1}")
+        if not isinstance(name, str) or not schema.NAME.fullmatch(name) or name in models:
+            check.problem(f"shadow.{number}.name", name, "expected a name of its own")
+            continue
+        named.append((f"shadow.{number}", name, raw))
+    for where, name, parameters in named:
+        table, model = _model(check, where, name, parameters, beside)
+        described.append(table)
+        if model is not None:
+            if name in models:
+                check.problem(f"{where}.name", name, "another model has that name")
+            models[name] = model
+    return described, models
+
+
+def _model(
+    check: Checker, where: str, name: str, parameters: dict[str, Any], beside: Path
+) -> tuple[ModelTable, Model | None]:
+    factory = parameters.pop("factory", None)
+    if factory is not None:
+        table = ModelTable(name, "factory", parameters, str(factory))
+        if parameters:
+            check.problem(f"{where}.factory", factory, "a factory takes no further keys")
+            return table, None
+        try:
+            return table, from_factory(str(factory), beside)
+        except ConfigError as error:
+            check.problems.append(f"{where}.{error}")
+            return table, None
+    kind = parameters.pop("kind", "consistent")
+    table = ModelTable(name, str(kind), parameters)
+    if not isinstance(kind, str) or kind not in KINDS:
+        near = nearest(kind_meant(str(kind)), list(KINDS))
+        check.problem(f"{where}.kind", kind, f"no such model; {near}")
+        return table, None
+    model, problems = build(kind, parameters)
+    for problem in problems:
+        others = kinds_with(problem.parameter) if problem.valid else []
+        if others:
+            listed = " or ".join(repr(other) for other in others)
+            check.hidden(
+                f"{where}.{problem.parameter}",
+                f"no parameter of kind = '{kind}'; it belongs to kind = {listed}",
+            )
+        elif problem.valid:
+            check.unknown(f"{where}.{problem.parameter}", ["kind", *problem.valid])
+        else:
+            dotted = f"{where}.{problem.parameter}".rstrip(".")
+            check.problem(dotted, parameters.get(problem.parameter), problem.message)
+    return table, model
+
+
+def _listed(path: Path, problems: list[str]) -> str:
+    """One problem on one line; several as a list under the file's name."""
+    if len(problems) == 1:
+        return f"{path}: {problems[0]}"
+    return "\n  ".join([f"{path}: {len(problems)} problems", *problems])

@@ -1,0 +1,112 @@
+"""What one key of a pipeline file may hold, and the check of a table against its options.
+
+Nothing here raises: what is wrong goes to a list, so that all of it can be reported at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamforest.runtime.config.layers import Settings
+from streamforest.text import shown
+
+REQUIRED: Any = object()
+"""Default of an option that must be given."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A key: what it accepts, in a test and in words, and its default."""
+
+    accepts: Callable[[Any], bool]
+    expected: str
+    default: Any = REQUIRED
+    shown: bool = True
+    """Whether a wrong value is repeated in the message; one that may be a secret is not."""
+
+
+def whole(least: int, most: int, default: Any = REQUIRED) -> Option:
+    """A whole number within bounds (`true` is none).
+
+    >>> whole(1, 10).accepts(10), whole(1, 10).accepts(True), whole(1, 10).expected
+    (True, False, 'a whole number from 1 to 10')
+    """
+    return Option(
+        lambda value: type(value) is int and least <= value <= most,
+        f"a whole number from {least:,} to {most:,}",
+        default,
+    )
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """The remedy for a wrong name: the closest valid one, else all of them.
+
+    >>> nearest("n_tres", ["n_trees", "seed"])
+    'did you mean n_trees?'
+    >>> nearest("colour", ["n_trees", "seed"])
+    'valid are n_trees, seed'
+    """
+    close = difflib.get_close_matches(name, valid, n=1)
+    return f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"
+
+
+class Checker:
+    """Reads tables of `Settings` and collects what is wrong with them in `problems`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.problems: list[str] = []
+
+    def problem(self, dotted: str, value: Any, remedy: str) -> None:
+        """Note a wrong value with its key, its origin and what would be right."""
+        told = f"{dotted} = {shown(value)}{self.settings.where(dotted)}: {remedy}"
+        if told not in self.problems:  # a table may be looked at more than once
+            self.problems.append(told)
+
+    def hidden(self, dotted: str, remedy: str) -> None:
+        """Note a value that is wrong and must not be repeated."""
+        self.problems.append(f"{dotted}{self.settings.where(dotted)}: {remedy}")
+
+    def unknown(self, dotted: str, valid: list[str]) -> None:
+        """Note a key or table that does not exist."""
+        *parents, name = dotted.split(".")
+        what = f"no such key in [{'.'.join(parents)}]" if parents else "no such table"
+        where = self.settings.where(dotted)
+        self.problems.append(f"{dotted}{where}: {what}; {nearest(name, valid)}")
+
+    def table(self, dotted: str) -> dict[str, Any]:
+        """The raw table called `dotted`; empty where there is none."""
+        here: Any = self.settings.tables
+        for name in dotted.split("."):
+            here = here.get(name, {}) if isinstance(here, dict) else {}
+        if not isinstance(here, dict):
+            self.problem(dotted, here, f"expected a table, [{dotted}]")
+            return {}
+        return here
+
+    def read(
+        self, dotted: str, options: Mapping[str, Option], also: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """The checked values of a table; a wrong one is noted and replaced by its default.
+
+        `also` names further keys that someone else reads.
+        """
+        raw = self.table(dotted)
+        for key in raw:
+            if key not in options and key not in also:
+                self.unknown(f"{dotted}.{key}", [*options, *also])
+        values = {}
+        for key, option in options.items():
+            values[key] = None if option.default is REQUIRED else option.default
+            if key in raw and option.accepts(raw[key]):
+                values[key] = raw[key]
+            elif key in raw and not option.shown:
+                self.hidden(f"{dotted}.{key}", f"expected {option.expected} (value not shown)")
+            elif key in raw:
+                self.problem(f"{dotted}.{key}", raw[key], f"expected {option.expected}")
+            elif option.default is REQUIRED:
+                self.problems.append(f"{dotted}.{key}: missing; give {option.expected}")
+        return values

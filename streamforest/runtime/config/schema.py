@@ -1,0 +1,305 @@
+"""The tables of a pipeline file: what each key may hold and what it is when left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamforest.io.codec.events import BOUNDS, Bounds
+from streamforest.io.kafka.auth.connection import MECHANISMS, PROTOCOLS, Connection, Security
+from streamforest.io.kafka.topics import DEFAULT_PARTITIONS, Topics
+from streamforest.io.sources.dataset import ClassSchedule
+from streamforest.private_files import FILE_MODE
+from streamforest.runtime.config.options import Option, whole
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """`[model]` or one `[[shadow]]`: the kind of forest and its parameters, or a factory."""
+
+    name: str
+    kind: str
+    parameters: Mapping[str, Any]
+    factory: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """`[source]`: a recorded set or file, how many of its events, when its classes appear."""
+
+    dataset: str | None
+    file: Path | None
+    events: int | None
+    label: str
+    id: str | None
+    schedule: ClassSchedule | None
+
+
+@dataclass(frozen=True)
+class KafkaTable:
+    """`[kafka]`: the broker, and how the consumer behaves as a member of its group."""
+
+    servers: str
+    group: str
+    delivery: str
+    scope: str
+    start: str
+    instance: str | None
+    session_ms: int
+    stall_seconds: int
+    partitions: int
+    security: Security
+
+    @property
+    def connection(self) -> Connection:
+        """For every client of the pipeline."""
+        return Connection(self.servers, self.security)
+
+
+@dataclass(frozen=True)
+class LabelsTable:
+    """`[labels]`: labels that come by themselves, how long they are waited for and how many."""
+
+    wait_seconds: int
+    max_events: int
+    max_bytes: int
+    max_early: int
+    max_clock_step_seconds: int
+    align_ms: int
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """`[run]`: sizes and intervals, where files go."""
+
+    batch: int
+    commit_ms: int | None
+    commit_events: int
+    snapshot_every: int | None
+    snapshot_seconds: int | None
+    keep_snapshots: int
+    folder: Path
+    file_mode: int = FILE_MODE
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole pipeline file, checked."""
+
+    name: str
+    source: SourceTable | None
+    kafka: KafkaTable | None
+    topics: Topics
+    labels: LabelsTable | None
+    models: tuple[ModelTable, ...]
+    run: RunTable
+    events_format: str
+    bounds: Bounds
+    min_class_events: int
+    max_waiting: int
+    max_text_bytes: int | None
+    bad_events: str
+    top: int
+    pack: bool
+    metrics_host: str
+    metrics_port: int
+    metrics_allowed: tuple[str, ...]
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def choice(*values: str, default: Any) -> Option:
+    """One of a few words."""
+    listed = ", ".join(repr(value) for value in values)
+    return Option(lambda value: value in values, f"one of {listed}", default)
+
+
+def text(expected: str, default: Any = None) -> Option:
+    """Any text but an empty one, or one that no file or host can be called by."""
+    return Option(
+        lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
+        expected,
+        default,
+    )
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+def _are_hosts(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= 100
+        and all(isinstance(v, str) and len(v) < 255 and _HOST.fullmatch(v) for v in value)
+    )
+
+
+PIPELINE = {
+    "name": Option(_is_name, "a name of letters, digits, '.', '_' and '-', at most 100"),
+}
+SOURCE = {
+    "dataset": text("the name of a recorded set"),
+    "file": text("the path of a .jsonl, .csv or .parquet file"),
+    "events": whole(1, 10**12, default=None),
+    "label": text("the column that holds the label", "y"),
+    "id": text("the column that holds the id"),
+}
+SCHEDULE = {
+    "order": Option(
+        lambda value: (
+            isinstance(value, str)
+            or (isinstance(value, list) and all(isinstance(v, str | int | float) for v in value))
+        ),
+        "'recorded', 'random' or a list of labels",
+        default=ClassSchedule.order,
+    ),
+    "first": whole(1, 10**6, default=ClassSchedule.first),
+    "every": whole(1, 10**12, default=ClassSchedule.every),
+    "seed": whole(0, 2**63 - 1, default=ClassSchedule.seed),
+}
+KAFKA = {
+    "servers": text("host:port of the broker, several as one text: 'a:9092,b:9092'"),
+    "group": Option(_is_name, "a name of letters, digits, '.', '_' and '-'", None),
+    "delivery": choice("exactly-once", "at-least-once", default="exactly-once"),
+    "scope": choice("topic", "partition", default="topic"),
+    "start": choice("earliest", "latest", default="earliest"),
+    "instance": text("the name of a static member"),
+    "session_ms": whole(1_000, 600_000, default=10_000),
+    "stall_seconds": whole(1, 86_400, default=60),
+    "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
+}
+_PLACE = Option(
+    lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
+    "the name of the place, not the secret itself",
+    None,
+    shown=False,
+)
+SECURITY = {
+    "security": choice(*PROTOCOLS, default="plaintext"),
+    "ca_file": text("the path of a PEM file with the broker's authority"),
+    "cert_file": text("the path of a PEM file with the client's certificate"),
+    "key_file": text("the path of a PEM file with the client's private key"),
+    "key_password_env": _PLACE,
+    "key_password_file": _PLACE,
+    "sasl_mechanism": choice(*MECHANISMS, default=MECHANISMS[0]),
+    "user": text("the name to log in with, as text (a number in quotes)"),
+    "password_env": _PLACE,
+    "password_file": _PLACE,
+    "allow_unencrypted_login": Option(
+        lambda value: isinstance(value, bool), "true or false", False
+    ),
+}
+"""The keys of `[kafka]` that say how to reach the broker, beside `servers`."""
+_TOPIC = Option(
+    lambda value: (
+        isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None
+    ),
+    "a topic's name: letters, digits, '.', '_' and '-', at most 249",
+    None,
+)
+TOPICS = dict.fromkeys(("events", "labels", "predictions", "dead_letters", "journal"), _TOPIC)
+LABELS = {
+    "wait_seconds": whole(1, 10**9, default=86_400),
+    "max_events": whole(1, 10**7, default=100_000),
+    "max_bytes": whole(1 << 16, 1 << 36, default=64 << 20),
+    "max_early": whole(1, 10**7, default=10_000),
+    "max_clock_step_seconds": whole(1, 10**9, default=3_600),
+    "align_ms": whole(0, 600_000, default=1_000),
+}
+EVENTS = {
+    "format": choice("json", "msgpack", default="json"),
+    "decoder": text("module:function", None),
+    "max_bytes": whole(64, 1 << 30, default=BOUNDS.max_bytes),
+    "max_text": whole(1, 16_384, default=BOUNDS.max_text),
+    "max_depth": whole(2, 100, default=BOUNDS.max_depth),
+    "max_items": whole(16, 10**8, default=BOUNDS.max_items),
+}
+LIMITS = {
+    "min_class_events": whole(1, 10**9, default=1),
+    "max_waiting": whole(1, 10**7, default=10_000),
+    "max_text_bytes": whole(1_024, 1 << 36, default=None),
+}
+PREDICTIONS = {
+    "top": whole(1, 1_000, default=3),
+    "pack": Option(lambda value: isinstance(value, bool), "true or false", False),
+}
+DEAD_LETTERS = {"policy": choice("dead-letter", "skip", "stop", default="dead-letter")}
+RUN = {
+    "batch": whole(1, 100_000, default=None),
+    "commit_ms": whole(1, 600_000, default=None),
+    "commit_events": whole(1, 10**6, default=None),
+    "snapshot_every": whole(1, 10**12, default=None),
+    "snapshot_seconds": whole(1, 86_400, default=None),
+    "keep_snapshots": whole(1, 1_000, default=3),
+    "folder": text("a path"),
+    "file_mode": choice("0600", "0640", "0644", "0660", "0664", default="0600"),
+}
+METRICS = {
+    "host": text("an address to listen on", "127.0.0.1"),
+    "port": whole(0, 65_535, default=None),
+    "allowed_hosts": Option(
+        _are_hosts, "a list of at most 100 host names without ports, such as ['consumer']", []
+    ),
+}
+KEYS: dict[str, dict[str, Option]] = {
+    "pipeline": PIPELINE,
+    "source": SOURCE,
+    "source.schedule": SCHEDULE,
+    "kafka": {**KAFKA, **SECURITY},
+    "topics": TOPICS,
+    "labels": LABELS,
+    "events": EVENTS,
+    "limits": LIMITS,
+    "predictions": PREDICTIONS,
+    "dead_letters": DEAD_LETTERS,
+    "run": RUN,
+    "metrics": METRICS,
+}
+"""The keys of every table but those of models, which are the parameters of a forest."""
+TABLES = [
+    "pipeline",
+    "source",
+    "kafka",
+    "topics",
+    "labels",
+    "events",
+    "model",
+    "shadow",
+    "limits",
+    "predictions",
+    "dead_letters",
+    "run",
+    "metrics",
+]
+
+
+def run_table(
+    values: Mapping[str, Any], name: str, on_kafka: bool, through: bool = False
+) -> RunTable:
+    """`[run]` with the defaults of a broker, or of a recorded file.
+
+    A file's commits are counted in events alone, so that a run that was killed writes the very bytes
+    of one that was not; its snapshots too, where the one before is written by then. The same file
+    sent `through` a broker is another run, with a folder of its own.
+    """
+    folder = Path(values["folder"] or f"runs/{name}")
+    every = values["snapshot_every"] or (None if on_kafka else 1_000)
+    seconds = values["snapshot_seconds"]
+    return RunTable(
+        batch=values["batch"] or (500 if on_kafka else 100),
+        commit_ms=values["commit_ms"] or (500 if on_kafka else None),
+        commit_events=values["commit_events"] or (10_000 if on_kafka else every or 1_000),
+        snapshot_every=every,
+        snapshot_seconds=seconds or (60 if on_kafka and every is None else None),
+        keep_snapshots=values["keep_snapshots"],
+        folder=folder.with_name(f"{folder.name}-broker") if through else folder,
+        file_mode=int(values["file_mode"], 8),
+    )

@@ -1,0 +1,94 @@
+"""`[source]`: the recorded set or file of a pipeline, checked, and opened where it is read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from streamforest.errors import ConfigError, DatasetError
+from streamforest.io.codec.events import Bounds
+from streamforest.io.sources.dataset import ClassSchedule, RecordedSource, Source
+from streamforest.io.sources.files import LINES, open_file
+from streamforest.io.sources.scheduled import ScheduledFile
+from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config.options import Checker, nearest
+from streamforest.runtime.config.schema import Config, SourceTable
+
+_OWN_KEY = re.compile(r"(file|label|id) = ")
+
+
+def read_source(
+    check: Checker, bounds: Bounds, needed: bool
+) -> tuple[SourceTable | None, Source | None]:
+    """The table and, where it is needed and nothing is wrong with it, the source itself.
+
+    Only the labels of the data can tell whether a schedule's order is right, so it is opened here. A
+    consumer of a topic does not need it: there it is only for `replay`, maybe on another machine.
+    """
+    if not needed and "source" not in check.settings.tables:
+        return None, None
+    before = len(check.problems)
+    table = _table(check)
+    if not needed or len(check.problems) > before:
+        return table, None
+    try:
+        return table, open_source(table, bounds)
+    except ConfigError as error:
+        check.problems.append(str(error))
+        return table, None
+
+
+def open_source(table: SourceTable, bounds: Bounds) -> Source:
+    """The source that a table describes; ConfigError names the key that keeps it from being read."""
+    try:
+        if table.file is None:
+            return RecordedSource.open(str(table.dataset), table.events, table.schedule)
+        opened = open_file(table.file, table.events, table.label, table.id, bounds)
+        return opened if table.schedule is None else ScheduledFile(opened, table.schedule)
+    except (ConfigError, DatasetError) as error:
+        own = _OWN_KEY.match(str(error)) is not None
+        raise ConfigError(f"source{'.' if own else ': '}{error}") from error
+
+
+def recorded_in(config: Config) -> Source:
+    """What a pipeline replays to its topic, in the topic's own format."""
+    if config.source is None:
+        raise ConfigError("[source]: missing; replay and --broker send a recorded set or file")
+    refusal = lines_in_msgpack(config.source, config.events_format)
+    if refusal is not None:
+        raise ConfigError(refusal)
+    return open_source(config.source, config.bounds)
+
+
+def lines_in_msgpack(table: SourceTable, form: str) -> str | None:
+    """Why no event of this source could be read; None where they can."""
+    if form != "msgpack" or not is_lines(table):
+        return None
+    return (
+        f"events.format = 'msgpack': the lines of {table.file} are JSON and taken as they are; "
+        "remove it, or give a table or a recorded set"
+    )
+
+
+def is_lines(table: SourceTable | None) -> bool:
+    """Whether a source is a file of messages, which go out as they are."""
+    return table is not None and table.file is not None and table.file.suffix in LINES
+
+
+def _table(check: Checker) -> SourceTable:
+    values = check.read("source", schema.SOURCE, also=("schedule",))
+    dataset, file, known = values["dataset"], values["file"], RecordedSource.names()
+    if dataset is not None and file is not None:
+        check.problem("source.file", file, "there is a dataset too; remove one of the two")
+    if dataset is not None and dataset not in known:
+        check.problem("source.dataset", dataset, f"no such set; {nearest(dataset, known)}")
+    raw = check.table("source")
+    if dataset is None and file is None and "dataset" not in raw and "file" not in raw:
+        check.problems.append(
+            "source.dataset: missing; give the name of a recorded set, a file, or [kafka] servers"
+        )
+    schedule = None
+    if "schedule" in raw:
+        schedule = ClassSchedule(**check.read("source.schedule", schema.SCHEDULE))
+    path = Path(file) if file else None
+    return SourceTable(dataset, path, values["events"], values["label"], values["id"], schedule)

@@ -1,0 +1,235 @@
+"""From a checked pipeline to a run that stands where it last stood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal, cast
+
+from streamforest.errors import RecoveryError
+from streamforest.io.codec.decoders import RecordDecoder, by_function, by_value
+from streamforest.io.codec.events import Format, decoder
+from streamforest.io.file_log import FileLog, RunLock, claim
+from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.settings import KafkaSettings, check_permissions
+from streamforest.io.kafka.topics import ensure_topics
+from streamforest.io.log import Log
+from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.config.load import Pipeline
+from streamforest.runtime.labels.store import LateRules
+from streamforest.runtime.operate.requests import Wishes
+from streamforest.runtime.processing.loop import Run
+from streamforest.runtime.processing.models import limits_of
+from streamforest.runtime.processing.schedule import Settings
+from streamforest.runtime.telemetry import Silent, Telemetry
+
+
+@contextmanager
+def opened(
+    pipeline: Pipeline,
+    *,
+    fresh: bool = False,
+    drain: bool = False,
+    create_topics: bool = False,
+    accept_version_change: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+    telemetry: Telemetry | None = None,
+) -> Iterator[Run]:
+    """A run in its folder, warmed up, owning its log and recovered; closed at the end.
+
+    `fresh` forgets what the folder holds; on Kafka that is right only where the broker is new too.
+    `accept_version_change` learns journalled events again that were learned by another rule.
+    """
+    config = pipeline.config
+    log: Log | None = None
+    told = telemetry or Silent()
+    with prepared(pipeline, create_topics):
+        try:
+            snapshots = SnapshotFolder(
+                config.run.folder / "snapshots", config.run.keep_snapshots, config.run.file_mode
+            )
+
+            def waiting() -> bool:
+                told.beat()
+                return stopping()
+
+            if fresh:
+                snapshots.refuse_pinned()
+            log = _log(pipeline, waiting)
+            if fresh:
+                snapshots.clear()  # before the commit that names one: what is left then says so
+            if isinstance(log, FileLog):
+                if fresh:
+                    log.clear()
+                _refuse_lost_commit(log, snapshots)
+            run = new_run(
+                pipeline, log, snapshots, drain, told, accept_version_change=accept_version_change
+            )
+            run.warm_up()  # compile before anything is owned
+            run.recover()
+            yield run
+        finally:
+            if log is not None:
+                log.close()
+
+
+@contextmanager
+def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
+    """The folder held, by one process or by those of one group; topics and permissions are there."""
+    config = pipeline.config
+    mode = config.run.file_mode
+    lock = RunLock(config.run.folder, shared=config.kafka is not None, mode=mode)
+    try:
+        if config.kafka is not None:
+            claim(config.run.folder, _identity(pipeline), mode)
+            each = config.kafka.scope == "partition"
+            where, partitions = config.kafka.connection, config.kafka.partitions
+            ensure_topics(where, config.topics, create_topics, partitions, each)
+            check_permissions(kafka_settings(pipeline))
+        yield
+    finally:
+        lock.release()
+
+
+def new_run(
+    pipeline: Pipeline,
+    log: Log,
+    snapshots: SnapshotFolder,
+    drain: bool,
+    telemetry: Telemetry,
+    source: Mapping[str, object] | None = None,
+    accept_version_change: bool = False,
+) -> Run:
+    """A run that owns nothing yet. `source` says more of where its events come from."""
+    config = pipeline.config
+    return Run(
+        log,
+        pipeline.models,
+        limits_of(
+            list(pipeline.models.values()),
+            config.min_class_events,
+            config.max_waiting,
+            _codec_rules(pipeline),
+            config.max_text_bytes,
+        ),
+        snapshots,
+        _settings(
+            pipeline, drain, Wishes(snapshots.path.parent, snapshots.mode), accept_version_change
+        ),
+        {**_described(pipeline), **(source or {})},
+        telemetry,
+    )
+
+
+def _identity(pipeline: Pipeline) -> dict[str, str]:
+    """What all processes of a group have in common, and no two pipelines."""
+    config = pipeline.config
+    assert config.kafka is not None
+    return {"pipeline": config.name, "group": config.kafka.group, "events": config.topics.events}
+
+
+def _refuse_lost_commit(log: FileLog, snapshots: SnapshotFolder) -> None:
+    """Snapshots that no commit names: somebody has deleted the file that says how far the run came."""
+    names = [name for name in snapshots.names() if name != "s-000000000000"]
+    if names and not log.commit_file.exists():
+        raise RecoveryError(
+            f"{snapshots.path} holds snapshots up to {names[-1]}, but {log.commit_file} is not there: "
+            "put it back to go on, or start over with --fresh"
+        )
+
+
+def _log(pipeline: Pipeline, stopping: Callable[[], bool]) -> Log:
+    config = pipeline.config
+    decode = decoder_of(pipeline)
+    if config.kafka is None:
+        assert pipeline.source is not None
+        return FileLog(pipeline.source, config.run.folder, decode, config.run.file_mode)
+    return KafkaLog(kafka_settings(pipeline), decode, stopping)
+
+
+def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
+    """How a pipeline talks to its broker."""
+    config = pipeline.config
+    kafka = config.kafka
+    assert kafka is not None
+    return KafkaSettings(
+        servers=kafka.servers,
+        topics=config.topics,
+        group=kafka.group,
+        exactly_once=kafka.delivery == "exactly-once",
+        start=kafka.start,
+        instance=kafka.instance,
+        session_ms=kafka.session_ms,
+        stall_seconds=kafka.stall_seconds,
+        security=kafka.security,
+        align_seconds=None if config.labels is None else config.labels.align_ms / 1000,
+    )
+
+
+def decoder_of(pipeline: Pipeline) -> RecordDecoder:
+    """From records to events: the codec, or the function that the pipeline names."""
+    config = pipeline.config
+    if pipeline.decoder is None:
+        form = cast(Format, config.events_format)
+        return by_value(decoder(form, config.bounds, config.labels is not None))
+    topic = config.topics.events
+    if config.kafka is None:
+        assert pipeline.source is not None
+        topic = pipeline.source.topic
+    return by_function(pipeline.decoder, config.bounds, topic, config.labels is not None)
+
+
+def _codec_rules(pipeline: Pipeline) -> str:
+    """By what messages become events, for the journal."""
+    rules = pipeline.config.bounds.rules()
+    if pipeline.decoder is not None:
+        rules += f" decoder={pipeline.decoder.name}"
+    late = late_rules(pipeline)
+    return rules if late is None else f"{rules} {late.told()}"
+
+
+def late_rules(pipeline: Pipeline) -> LateRules | None:
+    """By what labels meet their events; None where every event brings its label."""
+    labels = pipeline.config.labels
+    if labels is None:
+        return None
+    return LateRules(
+        wait_ms=1000 * labels.wait_seconds,
+        max_events=labels.max_events,
+        max_bytes=labels.max_bytes,
+        max_early=labels.max_early,
+        clock_step_ms=1000 * labels.max_clock_step_seconds,
+    )
+
+
+def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes, accept: bool) -> Settings:
+    config, run = pipeline.config, pipeline.config.run
+    return Settings(
+        batch=run.batch,
+        commit_seconds=None if run.commit_ms is None else run.commit_ms / 1000,
+        commit_events=run.commit_events,
+        snapshot_seconds=run.snapshot_seconds,
+        snapshot_events=run.snapshot_every,
+        bad_events=cast(Literal["dead-letter", "skip", "stop"], config.bad_events),
+        top=config.top,
+        pack=config.pack,
+        late=late_rules(pipeline),
+        events_format=cast(Format, config.events_format),
+        wishes=wishes,
+        labels_topic=config.topics.labels,
+        accept_version_change=accept,
+        drain=drain or config.kafka is None,
+    )
+
+
+def _described(pipeline: Pipeline) -> dict[str, object]:
+    """What a snapshot says of where its events came from."""
+    config = pipeline.config
+    form = config.events_format if pipeline.decoder is None else "decoder"
+    if config.kafka is not None:
+        told: dict[str, object] = {"topic": config.topics.events, "format": form}
+        if config.labels is not None:
+            told["labels"] = config.topics.labels or config.topics.events
+        return told
+    assert pipeline.source is not None
+    return {**pipeline.source.describe(), **({"format": form} if pipeline.decoder else {})}

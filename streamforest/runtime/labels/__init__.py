@@ -1,0 +1,1 @@
+"""Labels that come later than their events."""

@@ -1,0 +1,158 @@
+"""Adopting a snapshot: the operator says from which one, and from where, a pipeline is to go on.
+
+Two occasions. The group's offsets have expired while nobody ran (the broker forgets them after a week), so
+that only the journal knows how far the pipeline had come. Or the model has learned what it should not have,
+and is to be rolled back. It is recorded in the journal as an entry that takes an event number of its own, so
+that no two snapshots ever have one name and different content.
+
+    own         the snapshot, and everything the journal lists after it learned again, publishing nothing
+    committed   the snapshot as it is, from the last commit on: what was learned in between is forgotten
+    end         the snapshot as it is, from the end of the log on: what was not yet read never will be
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from streamforest.errors import ConfigError, RecoveryError
+from streamforest.io.kafka.acting_for import OnlyMember, running
+from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.settings import for_partition
+from streamforest.io.log import Partition
+from streamforest.runtime.checkpoint.commit import Pending
+from streamforest.runtime.checkpoint.journal import Entry, Standing, read_entries, read_standing
+from streamforest.runtime.config.load import Pipeline
+from streamforest.runtime.factory import decoder_of, kafka_settings, new_run, prepared
+from streamforest.runtime.operate.inspect import folder_of, full_name
+from streamforest.runtime.recovery.replayer import apply
+from streamforest.runtime.telemetry import Silent
+
+Origin = Literal["own", "committed", "end"]
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What became of it."""
+
+    name: str
+    snapshot: str
+    commit: int
+    relearned: int
+    skipped: int
+    """Records that will never be read."""
+
+
+def adopt(
+    pipeline: Pipeline,
+    name: str,
+    origin: Origin,
+    partition: int | None = None,
+    accept_version_change: bool = False,
+) -> Adopted:
+    """Let a pipeline that is not running go on from a snapshot; ConfigError if there is no such one,
+    VersionChangeError if what it is to learn again was learned by another rule, unless that is accepted.
+    """
+    if pipeline.config.kafka is None:
+        raise ConfigError("adopt: for a pipeline on Kafka; a file run starts over with run --fresh")
+    snapshots = folder_of(pipeline, partition)
+    name = full_name(name)
+    if name not in snapshots.names():
+        raise ConfigError(f"{name}: no such snapshot in {snapshots.path}; see snapshots list")
+    with prepared(pipeline, create_topics=False):
+        settings = kafka_settings(pipeline)
+        if partition is not None:
+            settings = for_partition(settings, partition)
+        log = KafkaLog(settings, decoder_of(pipeline), hold=OnlyMember(settings))
+        source = None if partition is None else {"partition": partition}
+        run = new_run(pipeline, log, snapshots, False, Silent(), source)
+        try:
+            found = log.attach(_refuse_running)
+            standing = None if found.metadata is None else read_standing(found.metadata)
+            state = run.states.restored(name, "")
+            before = state.events
+            told = _Told(standing)
+            with closing(log.tail(-1)) as tail, closing(log.reader(state.positions)) as reader:
+                journal = read_entries(tail.records(log.idle), log.exactly_once)
+                for _, entry in journal:
+                    told.take(entry)
+                    if origin == "own" and before <= entry.first:
+                        apply(
+                            state,
+                            entry,
+                            reader,
+                            run.advance_again,
+                            snapshots,
+                            run.states.restored,
+                            log.idle,
+                            accept_version_change,
+                        )
+                    if told.complete:
+                        break
+            last, positions = told.last, told.positions
+            relearned = state.events - before
+            skipped = 0
+            if origin == "end":
+                ends = log.ends()
+                skipped = sum(ends[p] - at for p, at in positions.items() if p in ends)
+                positions = {p: ends.get(p, at) for p, at in positions.items()}
+            if origin != "own":
+                state.positions = positions
+            state.events = last.events + 1
+            run.taking_up.take_over(state, _standing(last, standing))
+            run.pending = Pending(
+                last.events,
+                adopted=name,
+                origin=origin,
+                moved=[(*p, at) for p, at in sorted(state.positions.items())],
+            )
+            run.snapshotting.now()
+            run.commit_now()
+            written = run.commits.standing
+            assert written is not None
+            return Adopted(name, written.snapshot, written.commit, relearned, skipped)
+        finally:
+            log.close()
+
+
+def _refuse_running() -> None:
+    raise running()
+
+
+class _Told:
+    """What the journal tells up to the last commit: its record, and where every partition stands."""
+
+    def __init__(self, standing: Standing | None) -> None:
+        self._commit = None if standing is None else standing.commit
+        self._last: Entry | None = None
+        self.positions: dict[Partition, int] = {}
+
+    def take(self, entry: Entry) -> None:
+        """The next record; none comes after the one of the last commit."""
+        self._last = entry
+        for topic, number, at in entry.added:
+            self.positions[topic, number] = at
+        for topic, number, _, end in entry.slices:
+            self.positions[topic, number] = end
+        for topic, number, at in entry.moved:
+            self.positions[topic, number] = at
+
+    @property
+    def complete(self) -> bool:
+        """Whether that was the last commit. Where nobody knows it any more, it is the last record."""
+        return self._last is not None and self._last.commit == self._commit
+
+    @property
+    def last(self) -> Entry:
+        """The record of the last commit."""
+        if self._last is None or (self._commit is not None and not self.complete):
+            raise RecoveryError(
+                "the journal does not have the last commit: it was cut or made anew. Give the "
+                "pipeline another name to start over"
+            )
+        return self._last
+
+
+def _standing(last: Entry, standing: Standing | None) -> Standing:
+    return standing or Standing(last.commit, -1, last.events, "s-000000000000", "", -1)

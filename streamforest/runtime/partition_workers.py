@@ -1,0 +1,183 @@
+"""A forest for each partition: partitions and their snapshots move between the processes of a group.
+
+The main thread keeps this process in the group; each partition that it is given runs in a thread of its own,
+with its own models, journal and snapshots, exactly as a pipeline with one partition would. The kernels let
+go of Python's lock, so that partitions learn side by side. When a partition goes to another process, its
+thread ends; the other one loads the snapshot from the folder that they share and replays the journal.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from streamforest.io.kafka.partition_membership import GroupMember, unit_log
+from streamforest.io.log import Stopped
+from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.config.load import Pipeline
+from streamforest.runtime.factory import decoder_of, kafka_settings, new_run, prepared
+from streamforest.runtime.processing.loop import Ending, Run
+from streamforest.runtime.telemetry import Silent, Telemetry
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.1  # seconds between two looks at what the threads are doing
+
+
+class FleetTelemetry(Protocol):
+    """What the fleet tells about itself."""
+
+    def unit(self, number: int) -> Telemetry:
+        """Where a partition's run tells about itself; until `forget`."""
+
+    def forget(self, number: int) -> None:
+        """The partition is another process's now."""
+
+    def stand(self, partitions: int, trouble: str | None) -> None:
+        """So many partitions are ours."""
+
+
+class Nobody:
+    """Telemetry for nobody."""
+
+    def unit(self, number: int) -> Telemetry:
+        """Nobody listens."""
+        return Silent()
+
+    def forget(self, number: int) -> None:
+        """Nobody listens."""
+
+    def stand(self, partitions: int, trouble: str | None) -> None:
+        """Nobody listens."""
+
+
+Opening = Callable[[int, Callable[[], bool]], AbstractContextManager[Run]]
+"""From a partition's number and whether to stop to its run, recovered."""
+
+
+class Unit(threading.Thread):
+    """The run of one partition, in a thread of its own."""
+
+    def __init__(self, number: int, opening: Opening, stopping: Callable[[], bool]) -> None:
+        super().__init__(name=f"partition-{number}", daemon=True)
+        self.number = number
+        self.run_: Run | None = None
+        self.ending: Ending | None = None
+        self.error: BaseException | None = None
+        self._opening, self._stopping = opening, stopping
+
+    def run(self) -> None:
+        """Recover, then go on until the partition is lost, everything is read, or a stop."""
+        try:
+            with self._opening(self.number, self._stopping) as run:
+                self.run_ = run
+                self.ending = run.consume(stop=self._stopping)
+        except Stopped as error:
+            log.info("%s", error)
+            self.ending = "stopped"
+        except BaseException as error:  # told by the main thread
+            self.error = error
+
+
+class Fleet:
+    """The partitions of this process; `consume` until stopped, or until all there is has been read."""
+
+    def __init__(self, member: GroupMember, opening: Opening, telemetry: FleetTelemetry) -> None:
+        self.member = member
+        self.telemetry = telemetry
+        self.finished: dict[int, Unit] = {}
+        """Partitions that were read to their end, where that was asked for."""
+        self.units: dict[int, Unit] = {}
+        self._opening = opening
+        self._stop = False
+
+    def consume(self, stop: Callable[[], bool] = lambda: False) -> Ending:
+        """Look after the group and the threads. An error in one partition stops all, cleanly."""
+        error: BaseException | None = None
+        while not self._done():
+            self.member.look(_LOOK)
+            self._stop = self._stop or stop()
+            for unit in [unit for unit in self.units.values() if not unit.is_alive()]:
+                self._bury(unit)
+                if unit.error is not None:
+                    self._stop, error = True, error or unit.error
+            given = self.member.given
+            if given is not None and not self._stop:
+                for number in sorted(given.numbers - self.units.keys() - self.finished.keys()):
+                    self._start(number)
+            self.telemetry.stand(len(self.units), self.member.trouble())
+        if error is not None:
+            raise error
+        return "stopped" if self._stop else "finished"
+
+    def _done(self) -> bool:
+        """Nothing runs, and nothing more will."""
+        if self.units:
+            return False
+        given = self.member.given
+        return self._stop or (
+            given is not None and bool(given.numbers) and given.numbers <= self.finished.keys()
+        )
+
+    def _start(self, number: int) -> None:
+        unit = Unit(number, self._opening, lambda: self._stop)
+        self.units[number] = unit
+        unit.start()
+
+    def _bury(self, unit: Unit) -> None:
+        del self.units[unit.number]
+        if unit.ending == "finished":
+            self.finished[unit.number] = unit
+        self.telemetry.forget(unit.number)
+
+
+def unit_folder(pipeline: Pipeline, number: int) -> SnapshotFolder:
+    """The snapshots of one partition."""
+    run = pipeline.config.run
+    folder = run.folder / f"partition-{number}" / "snapshots"
+    return SnapshotFolder(folder, run.keep_snapshots, run.file_mode)
+
+
+@contextmanager
+def opened_fleet(
+    pipeline: Pipeline,
+    *,
+    drain: bool = False,
+    create_topics: bool = False,
+    accept_version_change: bool = False,
+    telemetry: FleetTelemetry | None = None,
+) -> Iterator[Fleet]:
+    """This process as a member of its group, its kernels compiled; it leaves at the end."""
+    told = telemetry or Nobody()
+    with prepared(pipeline, create_topics):
+        for model in pipeline.models.values():
+            model.warm_up()
+        member = GroupMember(kafka_settings(pipeline))
+
+        @contextmanager
+        def opening(number: int, stopping: Callable[[], bool]) -> Iterator[Run]:
+            unit = told.unit(number)
+
+            def waiting() -> bool:
+                unit.beat()
+                return stopping()
+
+            decode = decoder_of(pipeline)
+            log_ = unit_log(kafka_settings(pipeline), decode, member, number, waiting)
+            try:
+                folder = unit_folder(pipeline, number)
+                source = {"partition": number}
+                run = new_run(pipeline, log_, folder, drain, unit, source, accept_version_change)
+                run.recover()
+                yield run
+            finally:
+                log_.close()
+
+        member.join()
+        try:
+            yield Fleet(member, opening, told)
+        finally:
+            member.close()

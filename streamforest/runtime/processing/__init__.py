@@ -1,0 +1,1 @@
+"""An event's way: poll, decode, admit, advance, publish."""

@@ -1,0 +1,185 @@
+"""From the records of a poll to rows: what is taken, what is refused, what has to wait for a label.
+
+Every decision depends on the records before it alone, in the journal's order: the same stretches give the
+same decisions, however they are cut, in a first run and in recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET
+
+from streamforest.errors import EventError, InputError
+from streamforest.io.codec.events import Event, Format, encode
+from streamforest.io.log import Partition, Stretch
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.labels.entries import Place
+from streamforest.runtime.labels.store import LabelStore, LateBatch
+from streamforest.runtime.processing.admission import Rows
+
+Taken = tuple[Partition, Any, Any, int]
+"""Partition, record, the event's id and its number."""
+Refuse = Callable[[Any, Partition, InputError], None]
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Rows for the models, and the records that are to be answered, in order."""
+
+    rows: Rows
+    taken: list[Taken]
+    unadmitted: int
+    """Events whose label is no class yet: predicted, not learned."""
+    late: LateBatch | None = None
+
+
+def take_in(
+    state: RunState,
+    stretches: list[Stretch],
+    decode: Callable[[Any], Event],
+    refuse: Refuse,
+    labels_topic: str | None = None,
+    form: Format = "json",
+) -> Intake:
+    """Judge every record; `state` counts them, knows their positions and who was let in. A label that
+    was held and is refused is made a message of this form again.
+    """
+    if state.late is None:
+        intake = _events_only(state, stretches, decode, refuse)
+    else:
+        late = _LateIntake(state, state.late, refuse, form)
+        intake = late.all(stretches, decode, labels_topic)
+    for partition, _, end, records in stretches:
+        state.positions[partition] = end
+        state.events += len(records)
+    return intake
+
+
+def _events_only(
+    state: RunState, stretches: list[Stretch], decode: Callable[[Any], Event], refuse: Refuse
+) -> Intake:
+    """The usual case: an event has its label or never gets one."""
+    admit = state.gate.admit
+    taken: list[Taken] = []
+    number, unadmitted = state.events, 0
+    for partition, _, _, records in stretches:
+        for record in records:
+            try:
+                event = decode(record)
+                unadmitted += not admit(event.x, event.y)
+                taken.append((partition, record, event.id, number))
+            except InputError as error:
+                refuse(record, partition, error)
+            number += 1
+    return Intake(state.gate.take(), taken, unadmitted)
+
+
+@dataclass(frozen=True)
+class _HeldRecord:
+    """A label that was held and then refused, for its dead letter: its record is long read."""
+
+    offset: int
+    value: bytes
+    key: None = None
+    headers: tuple[()] = ()
+
+
+class _LateIntake:
+    """Events and labels of one poll."""
+
+    def __init__(self, state: RunState, store: LabelStore, refuse: Refuse, form: Format) -> None:
+        self.gate = state.gate
+        self.form = form
+        self.store = store
+        self.refuse = refuse
+        self.number = state.events
+        self.taken: list[Taken] = []
+        self.unadmitted = 0
+        self.batch = LateBatch()
+
+    def all(
+        self, stretches: list[Stretch], decode: Callable[[Any], Event], labels_topic: str | None
+    ) -> Intake:
+        for partition, _, _, records in stretches:
+            only_labels = partition[0] == labels_topic
+            for record in records:
+                try:
+                    event = decode(record)
+                    if only_labels or event.x is UNSET:  # type: ignore[comparison-overlap]
+                        self._label(event, record, (*partition, record.offset))
+                    else:
+                        self._event(event, record, partition)
+                except InputError as error:
+                    self.refuse(record, partition, error)
+                self.number += 1
+        return Intake(self.gate.take(), self.taken, self.unadmitted, self.batch)
+
+    def _event(self, event: Event, record: Any, partition: Partition) -> None:
+        """Predicted at once; learned at once if its label is there, else it waits."""
+        store, at, row = self.store, record.timestamp, len(self.gate)
+        identity, y = event.id, event.y
+        held = None
+        if y is None and identity is not None:
+            held = store.label_of(identity, at)
+        if held is not None:
+            y = self._admit_with(event, identity, held.y, held.place)
+        else:
+            self.unadmitted += not self.gate.admit(event.x, y)
+        self.taken.append((partition, record, identity, self.number))
+        self.batch.predicted.append(row)
+        self.batch.judged.append((row, y, None))
+        if held is not None:
+            store.take_label(identity)
+        store.tick(at)
+        if event.y is not None:
+            store.brought(identity)
+        elif y is not None and held is not None:
+            store.met(identity)
+            self.batch.delays.append(max(0, held.at - at) / 1000)
+        else:
+            entry = store.wait(identity, event.x, at)
+            if entry is not None:
+                self.batch.asked.append((row, entry))
+
+    def _admit_with(self, event: Event, identity: Any, y: Any, place: Place) -> Any:
+        """Take an event with a label that was held for it: the label, or None if it cannot be learned.
+
+        Then the event is taken without it, and it is the label that becomes a dead letter.
+        """
+        try:
+            self.unadmitted += not self.gate.admit(event.x, y)
+            return y
+        except InputError as error:
+            self.gate.admit(event.x, None)
+            record = _HeldRecord(place[2], encode({"id": identity, "y": y}, self.form))
+            self.refuse(record, place[:2], error)
+            self.store.refused()
+            return None
+
+    def _label(self, event: Event, record: Any, place: Place) -> None:
+        """Learned if its event waits, held if that may still come, else only counted."""
+        store, at, identity, y = self.store, record.timestamp, event.id, event.y
+        if identity is None or y is None:
+            raise EventError("no label: it needs both an id and a y", "invalid")
+        entry = store.event_of(identity, at)
+        if entry is None:
+            self._check(y)
+            store.tick(at)
+            store.hold(identity, y, at, place)
+        else:
+            row = len(self.gate)
+            self.gate.admit(entry.features(), y, predict=False)
+            self.batch.judged.append((row if len(self.gate) > row else -1, y, entry))
+            store.take_event(identity)
+            store.tick(at)
+            store.met(identity)
+            self.batch.delays.append(max(0, at - entry.at) / 1000)
+        self.batch.labels += 1
+
+    def _check(self, y: Any) -> None:
+        """A label that could never be learned is refused now, not when its event comes."""
+        if self.gate.labels.find(y) < 0:
+            self.gate.labels.require_room(y)

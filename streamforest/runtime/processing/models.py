@@ -1,0 +1,256 @@
+"""Models by name and parameters, as a pipeline file gives them.
+
+The estimator itself is the judge of its parameters: it is built, and what it refuses is reported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from river import compose
+
+from streamforest.errors import ConfigError, SnapshotError
+from streamforest.forests.core.base import Forest
+from streamforest.forests.persistence import snapshot
+from streamforest.runtime.config.imports import failure, find_function
+from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.river import RiverModel
+
+KINDS = {
+    "consistent": "ConsistentForestClassifier",
+    "online": "OnlineForestClassifier",
+    "stream": "StreamForestClassifier",
+    "ncm": "NCMForestClassifier",
+}
+"""Name in `[model] kind` -> name of the class in `streamforest`."""
+
+SCALED_LARGEST = 1e100
+"""Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
+
+RUN_TIME = ("n_jobs", "background")
+"""Parameters that change how fast a model runs, never what it says: free to change any time."""
+
+
+class Model(Protocol):
+    """What the loop needs of a model."""
+
+    @property
+    def classes_(self) -> list[Any]:
+        """Classes in the order first seen."""
+
+    @property
+    def n_learned(self) -> int:
+        """Events learned so far."""
+
+    def advance(self, X: Any, y: Any, op: Any = None) -> NDArray[np.float64]:
+        """Predict, then learn, row by row; returns the posteriors taken before learning."""
+
+    def clone(self) -> Model:
+        """A new model with the same parameters that has learned nothing."""
+
+    def warm_up(self) -> None:
+        """Compile what the model will call, before the first event."""
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape."""
+
+
+def advance(
+    model: Model, X: Any, y: Any, op: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """`model.advance`, and how new each row was to a model that can tell."""
+    if hasattr(model, "advance_with_novelty"):
+        posteriors, novelty = model.advance_with_novelty(X, y, op)
+        return posteriors, novelty
+    return model.advance(X, y, op), None
+
+
+def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float | None]:
+    """Novelty as predictions carry it: no number where there is none, and six digits.
+
+    >>> plain_novelty(np.array([1.23456789, np.inf]), 2), plain_novelty(None, 1)
+    ([1.23457, None], [None])
+    """
+    if values is None:
+        return [None] * rows
+    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A parameter that was refused, and why; `valid` lists the names where it is no parameter."""
+
+    parameter: str
+    message: str
+    valid: list[str] = field(default_factory=list)
+
+
+def kinds_with(parameter: str) -> list[str]:
+    """The kinds that have a parameter of this name.
+
+    >>> kinds_with("lam"), kinds_with("nonsense")
+    (['consistent'], [])
+    """
+    package = import_module("streamforest")
+    return [
+        kind
+        for kind, name in KINDS.items()
+        if parameter in inspect.signature(getattr(package, name)).parameters
+    ]
+
+
+def kind_meant(name: str) -> str:
+    """A kind as someone may write it who knows the class.
+
+    >>> kind_meant("StreamForestClassifier"), kind_meant("NCM")
+    ('stream', 'ncm')
+    """
+    return name.lower().removesuffix("classifier").removesuffix("forest").rstrip("_- ")
+
+
+def build(kind: str, parameters: Mapping[str, Any]) -> tuple[Model | None, list[Problem]]:
+    """A new model, or all that is wrong with its parameters.
+
+    A forest without a seed would begin differently each time; a pipeline's seed is 0 unless given,
+    so that the same file gives the same run.
+    """
+    maker = getattr(import_module("streamforest"), KINDS[kind])
+    valid = list(inspect.signature(maker).parameters)
+    problems = [Problem(name, "unknown", valid) for name in parameters if name not in valid]
+    known = {name: value for name, value in parameters.items() if name in valid}
+    model, refused = _refusals(maker, {"seed": 0, **known})
+    return (None if problems else model), problems + refused
+
+
+def _refusals(
+    maker: Callable[..., Model], parameters: dict[str, Any]
+) -> tuple[Model | None, list[Problem]]:
+    """Build with the parameters; leave out whatever is refused, one by one, until it works.
+
+    An estimator stops at the first wrong parameter, a person wants to hear of all of them. The one
+    to leave out is the one without which the message changes.
+
+    >>> def forest(trees=1, depth=1):
+    ...     for name, value in (("trees", trees), ("depth", depth)):
+    ...         if value < 1:
+    ...             raise ValueError(f"{name}={value}: at least 1")
+    >>> [p.parameter for p in _refusals(forest, {"trees": 0, "depth": -1})[1]]
+    ['trees', 'depth']
+    """
+    problems: list[Problem] = []
+    model, message = _attempt(maker, parameters)
+    while message is not None:
+        for name in parameters:
+            rest = {k: v for k, v in parameters.items() if k != name}
+            _, next_message = _attempt(maker, rest)
+            if next_message != message:
+                reason = message.removeprefix(f"{name}={parameters[name]!r}: ")
+                problems.append(Problem(name, reason))
+                parameters, message = rest, next_message
+                break
+        else:
+            return None, [*problems, Problem("", message)]
+    return (None if problems else model), problems
+
+
+def _attempt(
+    maker: Callable[..., Model], parameters: Mapping[str, Any]
+) -> tuple[Model | None, str | None]:
+    try:
+        return maker(**parameters), None
+    except (TypeError, ValueError, OverflowError) as error:  # InputError is a ValueError
+        return None, str(error).replace("True or False", "true or false")  # as TOML has it
+    except MemoryError:
+        return None, "a forest of this size does not fit into memory; use a smaller one"
+
+
+def from_factory(spec: str, beside: Path) -> Model:
+    """The model that `module:function` makes; ConfigError says what is wrong with it.
+
+    It must give a forest of this package, or a River pipeline that ends in one and whose steps have a
+    snapshot: what cannot be saved is refused before anything runs.
+    """
+    factory = find_function("factory", spec, beside)
+    try:
+        made = factory()
+    except (Exception, SystemExit) as error:  # whatever a stranger's function raises
+        raise ConfigError(f"factory = {spec!r}: {failure(error)}") from error
+    try:
+        model = wrap_model(made)
+        snapshot.encode({"main": made})
+    except (TypeError, SnapshotError) as error:
+        raise ConfigError(f"factory = {spec!r}: {error}") from error
+    return model
+
+
+def wrap_model(model: Any) -> Model:
+    """A forest as it is; a River pipeline as something that takes batches."""
+    if issubclass(type(model), compose.Pipeline):
+        return RiverModel(model)
+    if issubclass(type(model), Forest):
+        return model  # type: ignore[no-any-return]
+    raise TypeError(
+        f"a {type(model).__name__} is no model: give a forest of this package, or a River pipeline "
+        "that ends in one"
+    )
+
+
+def plain_model(model: Any) -> Any:
+    """What a snapshot holds of a model."""
+    return model.pipeline if isinstance(model, RiverModel) else model
+
+
+def forest_of(model: Any) -> Any:
+    """The forest itself, also where it stands at the end of a pipeline."""
+    return model.forest if isinstance(model, RiverModel) else model
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    """The class of a model and all its parameters but the run-time ones, by name."""
+    parameters = {k: v for k, v in forest_of(model)._get_params().items() if k not in RUN_TIME}
+    told = {"kind": type(forest_of(model)).__name__, **parameters}
+    if isinstance(model, RiverModel):
+        *steps, _ = model.pipeline.steps.items()
+        for name, step in steps:
+            told[f"{name}"] = f"{type(step).__name__}({step._get_params()})"
+    return told
+
+
+def take_run_time(model: Any, configured: Any) -> None:
+    """Give a model read from a snapshot the run-time parameters of a configured one."""
+    for name in RUN_TIME:
+        if hasattr(forest_of(configured), name):  # not every forest works in the background
+            setattr(forest_of(model), name, getattr(forest_of(configured), name))
+
+
+def limits_of(
+    models: Sequence[Any],
+    min_class_events: int,
+    max_waiting: int,
+    codec: str,
+    max_text_bytes: int | None = None,
+) -> Limits:
+    """Bounds within which no model refuses an event: the tightest of all of them."""
+    forests = [forest_of(model) for model in models]
+    texts = [forest.max_text_bytes for forest in forests]
+    scaled = any(isinstance(model, RiverModel) for model in models)
+    return Limits(
+        max_classes=min(forest.max_classes for forest in forests),
+        max_features=min(forest.max_features for forest in forests),
+        max_categories=min(forest.max_categories for forest in forests),
+        max_text_bytes=min(texts if max_text_bytes is None else [*texts, max_text_bytes]),
+        nonfinite="error" if any(f.nonfinite == "error" for f in forests) else "missing",
+        min_class_events=min_class_events,
+        max_waiting=max_waiting,
+        codec=codec,
+        numbers_only=scaled,
+        largest=min(SCALED_LARGEST if scaled else math.inf, *(f.largest for f in forests)),
+    )

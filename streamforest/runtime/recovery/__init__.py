@@ -1,0 +1,1 @@
+"""Resume after a crash, follow as a standby, take over."""

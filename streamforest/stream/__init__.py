@@ -1,1 +1,0 @@
-"""Where events come from and where predictions go."""

@@ -1,0 +1,114 @@
+"""A secret is shown to nobody who does not ask for it by name."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+import pytest
+from kafka.protocol.sasl import SaslAuthenticateRequest
+
+from streamforest.errors import ConfigError
+from streamforest.io.kafka.auth.connection import Connection, Security
+from streamforest.io.kafka.auth.secrets import HIDDEN, Secret, SecretPlace, hide_logins
+
+WORD = "open-sesame-4711"
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> SecretPlace:
+    monkeypatch.setenv("THE_PLACE", WORD)
+    return SecretPlace("kafka.password_env", variable="THE_PLACE")
+
+
+def test_every_way_to_write_it_down_hides_it(place: SecretPlace) -> None:
+    secret = place.read()
+    for hidden in (secret, secret.reveal()):
+        assert {repr(hidden), str(hidden), f"{hidden:>8}", "%s" % hidden} == {HIDDEN}  # noqa: UP031
+        assert WORD not in f"{[hidden]} { ({'p': hidden}) }"
+        record = logging.LogRecord("a", 10, "f", 1, "%s %r", (hidden, hidden), None)
+        assert record.getMessage() == f"{HIDDEN} {HIDDEN}"
+    for refuse in (json.dumps, pickle.dumps, copy.deepcopy, msgspec.json.encode):
+        with pytest.raises(TypeError) as caught:
+            refuse(secret)
+        assert WORD not in str(caught.value)
+    assert not hasattr(secret, "__dict__")
+
+
+def test_the_library_gets_the_true_one(place: SecretPlace) -> None:
+    text = place.read().reveal()
+    assert text.encode() == WORD.encode()
+    assert "\0".join(["a", text]).encode().endswith(WORD.encode())
+
+
+def test_settings_hold_the_place_and_never_the_secret(place: SecretPlace) -> None:
+    security = Security("sasl-plaintext", user="alice", password=place)
+    connection = Connection("h:1", security)
+    assert WORD not in f"{connection!r} {asdict(connection)} {vars(connection)}"
+    arguments = connection.arguments()
+    assert WORD not in f"{arguments}"
+    assert arguments["sasl_plain_password"] == WORD
+    assert arguments["bootstrap_servers"] == "h:1"
+
+
+def test_a_file_ends_with_a_line_and_is_read_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    place = SecretPlace("kafka.password_file", file=file)
+    for text, wanted in (("one\n", "one"), ("two\r\n", "two"), (" three ", " three ")):
+        file.write_bytes(text.encode())
+        assert place.read().reveal() == wanted
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"", "empty"),
+        (b"\n", "empty"),
+        (b"\xff", "UTF-8"),
+        (b"a" * 70_000, "large"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_without_its_name_or_content(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    file = tmp_path / "secret-name"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        SecretPlace("kafka.password_file", file=file).read()
+    told = "".join(traceback.format_exception(caught.value))
+    assert "kafka.password_file" in str(caught.value)
+    assert "secret-name" not in told
+
+
+def test_a_password_in_place_of_a_variables_name_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.password_env: the environment has no") as caught:
+        SecretPlace("kafka.password_env", variable=WORD).read()
+    assert WORD not in "".join(traceback.format_exception(caught.value))
+
+
+def test_debug_records_of_the_library_carry_no_login(caplog: pytest.LogCaptureFixture) -> None:
+    hide_logins()
+    hide_logins()
+    raw = b"\0alice\0" + WORD.encode()
+    request = SaslAuthenticateRequest(raw)
+    assert WORD in f"{request}", "mended: requests no longer write out the login"
+    for name in ("kafka.net.connection", "kafka.protocol.parser"):
+        logger = logging.getLogger(name)
+        assert len(logger.filters) == 1
+        with caplog.at_level(logging.DEBUG, logger=name):
+            logger.debug("%s Request %d: %s", "conn", 3, request)
+            logger.debug("%s Send: %r", "conn", raw)
+    assert WORD not in caplog.text
+    assert "<SaslAuthenticateRequest>" in caplog.text
+
+
+def test_secrets_are_equal_to_nothing_but_themselves() -> None:
+    assert Secret("a") != Secret("a")
