@@ -89,8 +89,8 @@ def test_a_hundred_thousand_round_trips() -> None:
                     break
                 trips = min(_TOGETHER, ROUND_TRIPS - sum(done.values()))
                 done[str(made)] += roundtrip.run(made, zoo, trips, roundtrip.DENSE, seed)
+            print(f"{sum(done.values()):,} round trips, {made}: {done[str(made)]:,}", flush=True)
         seed += 1
-    print(done)
 
 
 def test_a_class_first_value_is_its_mean_and_has_no_variance() -> None:

@@ -35,7 +35,8 @@ else:
 
 EVENTS = 500
 _MEMORY = 8 << 30
-_RAISED = "raised"
+_SECONDS_TO_COMPILE = 1_800.0  # with all indices checked, on a busy machine
+_LOADING, _READY, _RAISED = "loading", "ready", "raised"
 _EXTREMES = (-1, 0, 2**31 - 1, 2**31, 2**40, 2**53 - 1, 2**53, 2**62)
 _FLOATS = (-1.0, 0.0, 0.5, 1.0, 1e15, 1e38, 1e300, 5e-324, float("nan"), float("inf"))
 _BOUNDED: dict[str, dict[str, Any]] = {
@@ -186,19 +187,18 @@ def try_forgeries(
     todo = [(kind, k) for kind in kinds for k in range(each)]
     while todo:
         child = _Child(todo, seed, environment or {})
+        left = iter(todo)
+        todo = []
         try:
-            for kind, k in todo:
-                said = child.hear(seconds if child.started else 300.0)
+            for kind, k in left:
+                said = child.hear(seconds)
                 if said in ("refused", "accepted"):
                     refused += said == "refused"
                     accepted += said == "accepted"
                 elif said != "none":
                     failures.append(f"{kind}: {forgeries(valid(kind), seed)[k]}: {said}")
                     if not said.startswith(_RAISED):  # it hangs or is gone: a new child goes on
-                        todo = todo[todo.index((kind, k)) + 1 :]
-                        break
-            else:
-                todo = []
+                        todo = list(left)
         finally:
             child.end()
     return Outcome(refused, accepted, failures)
@@ -218,7 +218,7 @@ class _Child:
         )
         self._lines: queue.Queue[str] = queue.Queue()
         self._errors: list[str] = []
-        self.started = False
+        self._ready = False
         self._threads = [
             threading.Thread(target=target, daemon=True)
             for target in (self._read, self._read_errors, lambda: self._write(json.dumps(todo)))
@@ -242,12 +242,15 @@ class _Child:
         self._errors.extend(self._process.stderr)
 
     def hear(self, seconds: float) -> str:
-        """What it says of the next forgery."""
+        """What it says of the next forgery, in so many seconds; getting ready has time of its own."""
+        limit = seconds if self._ready else _SECONDS_TO_COMPILE
         try:
-            said = self._lines.get(timeout=seconds)
+            said = self._lines.get(timeout=limit)
         except queue.Empty:
-            return f"no answer within {seconds:g} s"
-        self.started = True
+            return f"no answer within {limit:g} s"
+        self._ready = said != _LOADING
+        if said in (_LOADING, _READY):
+            return self.hear(seconds)
         if said:
             return said
         self._process.wait()
@@ -270,9 +273,11 @@ def _main() -> None:
     made: list[Forgery] = []
     for next_kind, k in json.loads(sys.stdin.read()):
         if next_kind != kind:
+            print(_LOADING, flush=True)
             kind, data = next_kind, valid(next_kind)
             made = forgeries(data, seed)
-            go_on(data)  # loads all kernels, so that the time of the first is its own
+            go_on(data)  # loads all kernels, so that the time of a forgery is its own
+            print(_READY, flush=True)
         if k >= len(made):
             print("none", flush=True)
             continue
