@@ -8,6 +8,7 @@ of each batch, and the largest resident memory in bytes.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import resource
@@ -40,6 +41,7 @@ def main(pipeline: str, told: str) -> None:
 
     Run._advance = timed  # type: ignore[method-assign]
     with opened(load_pipeline(Path(pipeline)), drain=True) as run:
+        gc.freeze()  # as `streamforest run` does
         assert run.consume() == "finished"
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
