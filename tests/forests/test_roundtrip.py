@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from river import compose, preprocessing
 from support import roundtrip
-from support.forging import sealed
+from support.forging import Forgery, forged, sealed
 from support.roundtrip import ZOO, Made, feed, forests, round_trip
 
 import streamforest
@@ -131,6 +131,8 @@ def test_a_metric_is_finite_whatever_the_relevance() -> None:
     model.advance(X, y)
     round_trip(model)
     assert model._metric[:, SCALE].max() == np.float32(3e38)
+    data = forged(encode({"main": model}), Forgery("models/main/0/shared.scale", 0, np.inf))
+    assert np.isfinite(round_trip(decode(data)[0]["main"])._metric[:, SCALE]).all()
 
 
 # ---- files written by earlier rules

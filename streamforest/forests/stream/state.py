@@ -235,8 +235,9 @@ def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revi
     forest._metric = stream_arrays.new_metric(width)
     for row, name in ((SCALE, "shared.scale"), (GAP, "shared.gap")):
         values = take(name, np.float32, 2 * features).reshape(2, features)
-        demand((values >= 0) & (values <= np.finfo(np.float32).max), name)
-        forest._metric[:, row, :features] = values
+        demand(values >= 0, name)
+        # it was once stretched to infinity where `relevance` was large: files hold such
+        forest._metric[:, row, :features] = np.minimum(values, np.finfo(np.float32).max)
     settled = forest._metric[:, SCALE, :features] > 0
     category = forest._features.categorical[None, :] == 1
     forest._metric[:, CAP, :features][settled & category] = 0.5
