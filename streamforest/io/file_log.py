@@ -24,7 +24,7 @@ from streamforest.errors import ConfigError, EventError, RecoveryError, StreamFo
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.events import Event
 from streamforest.io.failpoints import failpoint
-from streamforest.io.log import Committed, Outgoing, Partition, Stretch, Transaction
+from streamforest.io.log import Commit, OutputRecord, Partition, RecordSlice, Transaction
 from streamforest.io.sources.dataset import RecordedRow, Source
 from streamforest.private_files import (
     FILE_MODE,
@@ -149,7 +149,7 @@ class FileLog:
         """The file that decides."""
         return self.folder / _COMMIT
 
-    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
+    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Commit:
         """Read the last commit and cut every file back to it."""
         told = self._told()
         sizes = told.get("sizes", {})
@@ -159,8 +159,8 @@ class FileLog:
             for name in _FILES
         }
         if not told:
-            return Committed(None, {}, {self.partition: 0})
-        return Committed(str(told["metadata"]), {self.partition: told["position"]})
+            return Commit(None, {}, {self.partition: 0})
+        return Commit(str(told["metadata"]), {self.partition: told["position"]})
 
     def _told(self) -> dict[str, Any]:
         return _read_commit(self.commit_file)
@@ -170,13 +170,13 @@ class FileLog:
         self._position = positions[self.partition]
         self._rows = self.source.rows(self._position)
 
-    def poll(self, most: int, timeout: float) -> list[Stretch]:
+    def poll(self, most: int, timeout: float) -> list[RecordSlice]:
         """The next rows; a file never makes one wait."""
         rows = list(islice(self._rows, most))
         if not rows:
             return []
         first, self._position = self._position, self._position + len(rows)
-        return [Stretch(self.partition, first, self._position, rows)]
+        return [RecordSlice(self.partition, first, self._position, rows)]
 
     def decode(self, record: Any) -> Event:
         """The event of a row: decoded when it was recorded, or a line as a message has it."""
@@ -311,7 +311,7 @@ class FileReader:
         """Nothing is held."""
 
 
-def _letter(message: Outgoing) -> bytes:
+def _letter(message: OutputRecord) -> bytes:
     """A dead letter as a line: headers as text, the original bytes in base64."""
     told = {name: value.decode(errors="replace") for name, value in message.headers}
     value = None if message.value is None else base64.b64encode(message.value).decode()

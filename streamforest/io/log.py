@@ -1,6 +1,6 @@
 """What passes between a log of events and the loop, whatever the log is made of.
 
-A `Log` hands out records in stretches of one partition, takes back what became of them in one
+A `Log` hands out records in slices of one partition, takes back what became of them in one
 atomic commit, and tells after a crash what the last commit said. Kafka is one; a recorded file with
 its files beside it is the other. The loop knows only this page.
 """
@@ -34,7 +34,7 @@ class Record(Protocol):
     def headers(self) -> Any: ...
 
 
-class Stretch(NamedTuple):
+class RecordSlice(NamedTuple):
     """Consecutive records of one partition; `end` is the offset to go on at."""
 
     partition: Partition
@@ -43,13 +43,13 @@ class Stretch(NamedTuple):
     records: list[Any]
 
 
-class Outgoing(NamedTuple):
-    """One message to publish; `lane` picks the partition, modulo how many there are."""
+class OutputRecord(NamedTuple):
+    """One message to publish; `partition` picks the partition, modulo how many there are."""
 
     value: bytes | None
     key: bytes | None = None
     headers: Headers = []  # noqa: RUF012 - never changed
-    lane: int = 0
+    partition: int = 0
 
     @property
     def size(self) -> int:
@@ -63,8 +63,8 @@ class Transaction:
     """All that one commit makes true at once."""
 
     number: int
-    predictions: list[Outgoing]
-    dead_letters: list[Outgoing]
+    predictions: list[OutputRecord]
+    dead_letters: list[OutputRecord]
     journal: bytes
     positions: Mapping[Partition, int]
     metadata: Callable[[int], str]
@@ -72,7 +72,7 @@ class Transaction:
 
 
 @dataclass(frozen=True)
-class Committed:
+class Commit:
     """What the last commit said; `metadata` is None where there was none."""
 
     metadata: str | None
@@ -85,7 +85,7 @@ class CommitInDoubt(StreamForestError):
     """A commit whose outcome is not known: `attach` tells the truth."""
 
 
-class LogAway(BrokerError):
+class LogUnavailable(BrokerError):
     """What was read before cannot be read again just now: `attach`, and begin recovery anew."""
 
 
@@ -125,7 +125,7 @@ class Log(Protocol):
     numbers_commits: bool
     """Whether predictions carry the number of the commit that made them true."""
 
-    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
+    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Commit:
         """Become the only owner and read the last commit. While another process is the owner,
         `meanwhile` is called again and again.
         """
@@ -133,7 +133,7 @@ class Log(Protocol):
     def seek(self, positions: Mapping[Partition, int]) -> None:
         """Go on from here."""
 
-    def poll(self, most: int, timeout: float) -> list[Stretch]:
+    def poll(self, most: int, timeout: float) -> list[RecordSlice]:
         """The next records, at most `most`; Reassigned if ownership changed."""
 
     def decode(self, record: Any) -> Event:

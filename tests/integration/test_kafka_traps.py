@@ -39,7 +39,7 @@ from streamforest.io.kafka.compat.workarounds import (
 )
 from streamforest.io.kafka.log import KafkaLog, KafkaSettings
 from streamforest.io.kafka.topics import Topics, create_topic
-from streamforest.io.log import CommitInDoubt, Outgoing
+from streamforest.io.log import CommitInDoubt, OutputRecord
 from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import TopicMaker
 
@@ -170,9 +170,9 @@ def test_a_message_without_an_answer_fails_the_commit(
     ours = guarded(kafka_broker, deadline=10.0, **short)
     ours.replace()
     ours.begin()
-    assert ours.publish({topic: [Outgoing(b"fine")]}) == 0
+    assert ours.publish({topic: [OutputRecord(b"fine")]}) == 0
     with stopped(kafka_broker), pytest.raises((CommitInDoubt, KafkaError)):  # the remedy
-        ours.publish({topic: [Outgoing(b"late")]})
+        ours.publish({topic: [OutputRecord(b"late")]})
     ours.close()
 
     theirs = KafkaProducer(**settings(kafka_broker, f"tx-{uuid.uuid4().hex[:8]}"), **short)
@@ -197,7 +197,7 @@ def test_a_message_that_was_refused_fails_the_commit(
     ours.replace()
     ours.begin()
     with pytest.raises((CommitInDoubt, KafkaError)):
-        ours.publish({topic: [Outgoing(b"fine"), Outgoing(b"x" * 50_000)]})
+        ours.publish({topic: [OutputRecord(b"fine"), OutputRecord(b"x" * 50_000)]})
     ours.close()
     assert read_all(kafka_broker.servers, topic) == {0: []}
 
@@ -207,7 +207,7 @@ def test_batches_shrink_to_what_a_topic_takes(
 ) -> None:
     """Beside trap C: kafka-python would split them, after which its flush never succeeds."""
     topic = kafka_topic("narrow", max_message_bytes="20000")
-    messages = [Outgoing(b"%05d" % i + b"." * 200) for i in range(1_000)]
+    messages = [OutputRecord(b"%05d" % i + b"." * 200) for i in range(1_000)]
     ours = guarded(kafka_broker)
     refused, last = 0, -1
     while last < 0:

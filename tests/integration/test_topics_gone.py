@@ -18,7 +18,7 @@ from streamforest.io.kafka.log import KafkaLog
 from streamforest.io.kafka.membership import TopicHold
 from streamforest.io.kafka.settings import KafkaSettings, for_partition
 from streamforest.io.kafka.topics import Topics, absent
-from streamforest.io.log import CommitInDoubt, Outgoing, Reassigned, Transaction
+from streamforest.io.log import CommitInDoubt, OutputRecord, Reassigned, Transaction
 from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import TopicMaker
 
@@ -54,7 +54,7 @@ def test_an_output_topic_that_was_deleted_is_named(settings: KafkaSettings) -> N
     topics = settings.topics
     positions = {(topics.events, 0): 0, (topics.events, 1): 0}
     transaction = Transaction(
-        0, [Outgoing(b"p")], [], b"{}", positions, lambda place: '{"commit":0}'
+        0, [OutputRecord(b"p")], [], b"{}", positions, lambda place: '{"commit":0}'
     )
     with attached(settings) as log:
         log.commit(transaction)

@@ -14,23 +14,23 @@ from kafka.structs import TopicPartition
 
 from streamforest.io.kafka.compat import batches
 from streamforest.io.kafka.compat import records as kafka_records
-from streamforest.io.log import Outgoing
+from streamforest.io.log import OutputRecord
 
 TIME = 1_700_000_000_000
 
 
-def some(draw: random.Random, n: int) -> list[Outgoing]:
+def some(draw: random.Random, n: int) -> list[OutputRecord]:
     """Messages of all shapes: no key, no value, none of either's length, headers, large ones."""
     made = []
     for _ in range(n):
         value = draw.choice([None, b"", draw.randbytes(draw.randrange(1, 30_000))])
         key = draw.choice([None, b"", draw.randbytes(draw.randrange(1, 300))])
         headers = [(f"h{i}é", draw.randbytes(i * 50)) for i in range(draw.randrange(3))]
-        made.append(Outgoing(value, key, headers))
+        made.append(OutputRecord(value, key, headers))
     return made
 
 
-def theirs(messages: list[Outgoing], step: int = 0, compression: int = 0) -> bytes:
+def theirs(messages: list[OutputRecord], step: int = 0, compression: int = 0) -> bytes:
     builder = MemoryRecordsBuilder(2, compression, 1 << 30)
     for i, (value, key, headers, _) in enumerate(messages):
         builder.append(TIME + i * step, key, value, headers)
@@ -49,7 +49,7 @@ def test_the_bytes_are_the_same(seed: int) -> None:
 
 
 def test_batches_are_cut_where_they_are_full() -> None:
-    messages = [Outgoing(b"v" * 1_000) for _ in range(50)]
+    messages = [OutputRecord(b"v" * 1_000) for _ in range(50)]
     first, cut = 0, []
     while first < 50:
         records, count = batches.write_records(messages, first, 10_000)
@@ -58,7 +58,7 @@ def test_batches_are_cut_where_they_are_full() -> None:
         first += count
     assert sum(cut) == 50
     assert set(cut[:-1]) == {9}
-    assert batches.write_records([Outgoing(b"v" * 99_999)], 0, 10)[1] == 1
+    assert batches.write_records([OutputRecord(b"v" * 99_999)], 0, 10)[1] == 1
 
 
 def read(kind: Any, raw: bytes, start: int = 0, chunk: int | None = None) -> list[tuple[Any, ...]]:

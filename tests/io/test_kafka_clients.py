@@ -17,7 +17,7 @@ from kafka.errors import KafkaError, ProducerFencedError
 from streamforest.io.kafka.clients import made
 from streamforest.io.kafka.compat import batches
 from streamforest.io.kafka.compat.workarounds import TransactionalProducer
-from streamforest.io.log import Outgoing
+from streamforest.io.log import OutputRecord
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_producer_with_unsent_messages_ends_when_it_is_let_go_of(nobody: str) 
     producer = TransactionalProducer(lambda: offline(nobody))
     producer.replace()
     inner = producer._producer
-    (batch,) = batches.append(inner, "t", 0, [Outgoing(b"unsent")], 1_000)
+    (batch,) = batches.append(inner, "t", 0, [OutputRecord(b"unsent")], 1_000)
     producer.close()
     inner._sender.join(20)
     assert not inner._sender.is_alive()
@@ -89,6 +89,6 @@ def test_a_fenced_producer_says_so(nobody: str, monkeypatch: pytest.MonkeyPatch)
     )
     try:
         with pytest.raises(ProducerFencedError):
-            producer.publish({"t": [Outgoing(b"v")]})
+            producer.publish({"t": [OutputRecord(b"v")]})
     finally:
         producer.close()

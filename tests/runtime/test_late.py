@@ -13,7 +13,7 @@ from integration.late_feed import late_messages
 from streamforest.errors import ConfigError, SnapshotError
 from streamforest.io.codec.events import Format, decoder, encode
 from streamforest.io.kafka.merge import Alignment
-from streamforest.io.log import Stretch
+from streamforest.io.log import RecordSlice
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.labels.event_time import IN_A_ROW, StreamClock
@@ -42,7 +42,7 @@ def run(several: list[Any], cut: int) -> tuple[RunState, list[int]]:
     refused: list[int] = []
     for first in range(0, len(several), cut):
         part = several[first : first + cut]
-        stretch = Stretch(("t", 0), first, first + len(part), part)
+        stretch = RecordSlice(("t", 0), first, first + len(part), part)
         take_in(
             state,
             [stretch],
@@ -122,7 +122,7 @@ def test_a_label_that_was_held_and_is_refused_can_be_sent_again(form: Format) ->
     letters: list[Any] = []
     take_in(
         state,
-        [Stretch(("t", 0), 0, 4, several)],
+        [RecordSlice(("t", 0), 0, 4, several)],
         lambda record: decode(record.value),
         lambda record, partition, error: letters.append(record),
         None,

@@ -18,7 +18,7 @@ from streamforest.cli import root
 from streamforest.errors import ConfigError, RecoveryError
 from streamforest.io.file_log import RunLock, claim
 from streamforest.private_files import create, make_folder, read_json, recreate, replace, update
-from streamforest.runtime.checkpoint.journal import read_entry, read_standing
+from streamforest.runtime.checkpoint.journal import read_commit_metadata, read_entry
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
@@ -260,7 +260,7 @@ def test_a_journal_of_brackets_is_one_line() -> None:
     with pytest.raises(RecoveryError, match="journal record 7"):
         read_entry(7, deep)
     with pytest.raises(RecoveryError, match="the last commit says"):
-        read_standing('{"more":' + BRACKETS.decode())
+        read_commit_metadata('{"more":' + BRACKETS.decode())
 
 
 # ---- the parts

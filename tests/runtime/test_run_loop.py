@@ -19,7 +19,7 @@ from streamforest.errors import ChangedError, RecoveryError, StreamForestError
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import host, try_lock
 from streamforest.io.file_log import FileLog
-from streamforest.io.log import Committed, LogAway, Partition, Reader
+from streamforest.io.log import Commit, LogUnavailable, Partition, Reader
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
 from streamforest.runtime.processing import loop
@@ -97,7 +97,7 @@ def test_recovery_that_was_interrupted_begins_anew(
         def some(partition: Partition, first: int, end: int) -> list[Any]:
             taken.append(first)
             if len(taken) == 3:
-                raise LogAway("gone")
+                raise LogUnavailable("gone")
             return take(partition, first, end)
 
         found.take = some  # type: ignore[method-assign]
@@ -383,13 +383,13 @@ def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
         found = run.log.attach()
         if rebuilt:
             run.commits.standing = None
-        anew = Committed(found.metadata, {}, {partition: 0})
+        anew = Commit(found.metadata, {}, {partition: 0})
         with pytest.raises(RecoveryError, match=r"up to offset 80, .*made anew.* --from end"):
             run.taking_up.recover(anew)
-        run.taking_up.recover(Committed(found.metadata, {}, {("another", 0): 5}))
+        run.taking_up.recover(Commit(found.metadata, {}, {("another", 0): 5}))
         assert run.state.positions == {partition: 80, ("another", 0): 5}
         # added, and not yet committed: met once more
-        run.taking_up.recover(Committed(found.metadata, {}, {("another", 0): 5}))
+        run.taking_up.recover(Commit(found.metadata, {}, {("another", 0): 5}))
         assert run.pending.added == [("another", 0, 5)]
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from streamforest import ConsistentForestClassifier
-from streamforest.runtime.checkpoint.journal import Entry, Standing
+from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.models import limits_of
@@ -60,7 +60,9 @@ def test_a_standby_far_behind_reads_no_further_than_it_can_follow(
         None,  # type: ignore[arg-type]
         lambda state, place: followed.append(place),
     )
-    follower.begin(RunState.new(models, limits), Standing(-1, -1, 0, "s-000000000000", "", -1))
+    follower.begin(
+        RunState.new(models, limits), CommitMetadata(-1, -1, 0, "s-000000000000", "", -1)
+    )
     most = 0
     while len(followed) < 10_000:
         before = len(followed)
@@ -87,11 +89,13 @@ def test_a_standby_of_another_rule_follows_nothing_and_is_ready_to_take_over(
         None,  # type: ignore[arg-type]
         lambda state, place: pytest.fail("it was followed"),
     )
-    follower.begin(RunState.new(models, limits), Standing(-1, -1, 0, "s-000000000000", "", -1))
+    follower.begin(
+        RunState.new(models, limits), CommitMetadata(-1, -1, 0, "s-000000000000", "", -1)
+    )
     monkeypatch.setattr(ConsistentForestClassifier, "learning_revision", 2)
     follower.step()
     assert follower.trouble is None
     assert follower.state is None
-    assert follower.hand_over(Standing(0, 0, 5, "s-000000000000", "", -1)) is None
+    assert follower.hand_over(CommitMetadata(0, 0, 5, "s-000000000000", "", -1)) is None
     follower.step()  # not tried again at once, which would load a snapshot each time
     assert follower.state is None

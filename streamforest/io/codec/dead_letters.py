@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streamforest.io.log import Headers, Outgoing, Partition
+from streamforest.io.log import Headers, OutputRecord, Partition
 
 EXCEPTION = "__streams.errors.exception"
 MESSAGE = "__streams.errors.message"
@@ -47,7 +47,7 @@ REASONS = (
 """Every value the reason can have: it is a metric's label too."""
 
 
-def dead_letter(record: Any, partition: Partition, error: Exception, reason: str) -> Outgoing:
+def dead_letter(record: Any, partition: Partition, error: Exception, reason: str) -> OutputRecord:
     """The message that says why a record was not taken."""
     value = record.value
     text = str(error)[:_MAX_MESSAGE]
@@ -68,7 +68,7 @@ def dead_letter(record: Any, partition: Partition, error: Exception, reason: str
     if long_key:
         key = key[:_KEPT]
     headers += passed_on(record.headers)
-    return Outgoing(value, key if value is not None or key is not None else b"", headers, 0)
+    return OutputRecord(value, key if value is not None or key is not None else b"", headers, 0)
 
 
 def passed_on(headers: Any) -> Headers:

@@ -38,13 +38,13 @@ from streamforest.io.kafka.settings import KafkaSettings, check_lane
 from streamforest.io.kafka.stalls import Progress
 from streamforest.io.kafka.topics import Topics
 from streamforest.io.log import (
+    Commit,
     CommitInDoubt,
-    Committed,
-    Outgoing,
+    OutputRecord,
     Partition,
     Reassigned,
+    RecordSlice,
     Stopped,
-    Stretch,
     Transaction,
 )
 
@@ -86,7 +86,7 @@ class KafkaLog:
 
     # ---- becoming the owner
 
-    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Committed:
+    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Commit:
         """Join the group, wait for the partitions, fence any predecessor, read the last commit.
 
         While another member owns them, `meanwhile` is called between two polls.
@@ -113,7 +113,7 @@ class KafkaLog:
             self._progress.begin()
             return found
 
-    def _read_commit(self) -> Committed:
+    def _read_commit(self) -> Commit:
         best: tuple[int, str] | None = None
         positions: dict[Partition, int] = {}
         started: list[TopicPartition] = []
@@ -126,7 +126,7 @@ class KafkaLog:
             number = commit_number(found.metadata)
             if best is None or number > best[0]:
                 best = number, found.metadata
-        return Committed(
+        return Commit(
             metadata=None if best is None else best[1],
             positions=positions,
             started=self._beginnings(started, grown=best is not None),
@@ -155,7 +155,7 @@ class KafkaLog:
             self._aligned.begin([tuple(tp) for tp in self.hold.assigned])
             self._full = set()
 
-    def poll(self, most: int, timeout: float) -> list[Stretch]:
+    def poll(self, most: int, timeout: float) -> list[RecordSlice]:
         """The next records; Reassigned if partitions were given out anew in the meantime."""
         if not self.hold.is_ours():
             raise Reassigned("the partitions were given out anew")
@@ -192,14 +192,14 @@ class KafkaLog:
         if self._aligned is not None:
             return self._side_by_side(self._aligned, polled, most)
         return [
-            Stretch((tp.topic, tp.partition), batch[0].offset, batch[-1].offset + 1, batch)
+            RecordSlice((tp.topic, tp.partition), batch[0].offset, batch[-1].offset + 1, batch)
             for tp, batch in polled.items()
             if batch
         ]
 
     def _side_by_side(
         self, aligned: Alignment, polled: Mapping[TopicPartition, list[Any]], most: int
-    ) -> list[Stretch]:
+    ) -> list[RecordSlice]:
         """The next records by their times; partitions with plenty in hand are not read further."""
         for tp, batch in polled.items():
             aligned.add(tuple(tp), batch)
@@ -365,12 +365,12 @@ class KafkaLog:
         self.hold.leave()
 
 
-def _messages(topics: Topics, transaction: Transaction, lane: int) -> dict[str, list[Outgoing]]:
+def _messages(topics: Topics, transaction: Transaction, lane: int) -> dict[str, list[OutputRecord]]:
     """What is published, by topic; the journal last, since its place is asked for."""
     return {
         topics.predictions: transaction.predictions,
         topics.dead_letters: transaction.dead_letters,
         topics.journal: [
-            Outgoing(transaction.journal, str(transaction.number).encode(), lane=lane)
+            OutputRecord(transaction.journal, str(transaction.number).encode(), partition=lane)
         ],
     }

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
-from streamforest.io.log import Partition, Stretch
+from streamforest.io.log import Partition, RecordSlice
 
 SLACK_MS = 100
 """A run may be ahead by this much: runs stay long, and so does not the journal."""
@@ -85,14 +85,14 @@ class Alignment:
         most: int,
         now: float,
         behind: Callable[[list[Partition]], Collection[Partition]],
-    ) -> list[Stretch]:
+    ) -> list[RecordSlice]:
         """The next records, at most so many; nothing while a partition is worth waiting for.
 
         `behind` tells which of some partitions without records in hand have more to bring.
         """
         if self._waits(now, behind):
             return []
-        taken: list[Stretch] = []
+        taken: list[RecordSlice] = []
         while most > 0:
             heads = sorted((h[0].timestamp, p) for p, h in self._held.items() if h)
             if not heads:
@@ -103,7 +103,7 @@ class Alignment:
             run = self._run(self._held[partition], until, most)
             most -= len(run)
             self._bytes[partition] -= sum(map(size_of, run))
-            taken.append(Stretch(partition, run[0].offset, run[-1].offset + 1, run))
+            taken.append(RecordSlice(partition, run[0].offset, run[-1].offset + 1, run))
             if not self._held[partition] and self._waits(now, behind):
                 break  # it may have brought only a part of what there is
         return taken

@@ -21,7 +21,7 @@ from streamforest.io.kafka.clients import connect, made
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import committed_now, unpark
 from streamforest.io.kafka.merge import size_of
-from streamforest.io.log import LogAway, Partition
+from streamforest.io.log import LogUnavailable, Partition
 
 _PATIENCE = 60.0
 _BUFFERED = 20_000  # records held of one partition while another is waited for
@@ -36,7 +36,7 @@ def _reading() -> Iterator[None]:
     except TopicAuthorizationFailedError as error:
         raise BrokerError(f"not allowed to read again what was read before: {error}") from error
     except KafkaError as error:
-        raise LogAway(
+        raise LogUnavailable(
             f"what was read before cannot be read again now ({type(error).__name__}: {error})"
         ) from error
 
@@ -56,14 +56,14 @@ def _consumer(client: Mapping[str, Any]) -> Any:
 
 
 def _ends(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where partitions end; LogAway if the broker does not say."""
+    """Where partitions end; LogUnavailable if the broker does not say."""
     with _reading():
         found: dict[TopicPartition, int] = consumer.end_offsets(partitions)
     return found
 
 
 def _position(consumer: Any, partition: TopicPartition) -> int:
-    """Where a partition is read next; LogAway if the broker is needed to say it, and does not."""
+    """Where a partition is read next; LogUnavailable if the broker is needed to say it, and does not."""
     with _reading():
         return int(consumer.position(partition))
 
@@ -150,7 +150,7 @@ def _poll(consumer: Any, timeout_ms: int = 500) -> Any:
     try:
         with _reading():
             return consumer.poll(timeout_ms=timeout_ms, max_records=2_000)
-    except LogAway as error:
+    except LogUnavailable as error:
         cause = error.__cause__
         if isinstance(cause, OffsetOutOfRangeError):
             raise cause from None

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from streamforest.io.codec.predictions import encode_pack
-from streamforest.io.log import CommitInDoubt, Committed, Log, Outgoing, Partition, Transaction
-from streamforest.runtime.checkpoint.journal import Entry, Standing, read_standing
+from streamforest.io.log import Commit, CommitInDoubt, Log, OutputRecord, Partition, Transaction
+from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry, read_commit_metadata
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.recovery.revisions import revisions_of
@@ -28,8 +28,8 @@ class Pending:
     """What has been advanced and waits for the next commit; `first` numbers its first event."""
 
     first: int = 0
-    predictions: list[Outgoing] = field(default_factory=list)
-    dead_letters: list[Outgoing] = field(default_factory=list)
+    predictions: list[OutputRecord] = field(default_factory=list)
+    dead_letters: list[OutputRecord] = field(default_factory=list)
     slices: list[tuple[str, int, int, int]] = field(default_factory=list)
     added: list[tuple[str, int, int]] = field(default_factory=list)
     promoted: str = ""
@@ -44,7 +44,7 @@ class Pending:
 class Superseded(Exception):
     """The log went on without us: what is in memory is worth nothing; recover from `found`."""
 
-    def __init__(self, found: Committed) -> None:
+    def __init__(self, found: Commit) -> None:
         super().__init__("another process has committed in the meantime")
         self.found = found
 
@@ -64,7 +64,7 @@ class Committer:
         self.log = log
         self.snapshots = snapshots
         self.pack = pack
-        self.standing: Standing | None = None
+        self.standing: CommitMetadata | None = None
         self.named: Snapshot | None = None
         """The newest snapshot known to be durable, whoever wrote it."""
         self.in_doubt = 0
@@ -104,7 +104,7 @@ class Committer:
             pending.moved,
             revisions_of(state.models),
         )
-        standing = Standing(number, -1, state.events, named.name, named.hash, named.since)
+        standing = CommitMetadata(number, -1, state.events, named.name, named.hash, named.since)
 
         def metadata(journal: int) -> str:
             nonlocal standing
@@ -132,10 +132,10 @@ class Committer:
         if before is None or before.snapshot != standing.snapshot:
             self._forget_older(standing)
 
-    def _was_made(self, ours: Standing, state: RunState) -> bool:
+    def _was_made(self, ours: CommitMetadata, state: RunState) -> bool:
         """What became of a commit in doubt: whether it is the last one, whole as it was sent."""
         found = self.log.attach(_lose)
-        told = None if found.metadata is None else read_standing(found.metadata)
+        told = None if found.metadata is None else read_commit_metadata(found.metadata)
         if told not in (ours, self.standing):
             raise Superseded(found)
         self.met = found.started
@@ -149,32 +149,32 @@ class Committer:
         assert self.named is not None, "a run begins with a snapshot"
         return self.named
 
-    def _forget_older(self, standing: Standing) -> None:
+    def _forget_older(self, standing: CommitMetadata) -> None:
         """Delete what is no longer needed, after reading back that the commit is there."""
         text = self.log.read_back()
-        if text is not None and read_standing(text).commit >= standing.commit:
+        if text is not None and read_commit_metadata(text).commit >= standing.commit:
             self.snapshots.prune(standing.snapshot)
 
 
-def packed(predictions: list[Outgoing]) -> list[Outgoing]:
+def packed(predictions: list[OutputRecord]) -> list[OutputRecord]:
     """Many predictions in few messages: one a source partition, up to half a megabyte each.
 
-    >>> [m.value for m in packed([Outgoing(b"1"), Outgoing(b"2"), Outgoing(b"3", lane=1)])]
+    >>> [m.value for m in packed([OutputRecord(b"1"), OutputRecord(b"2"), OutputRecord(b"3", partition=1)])]
     [b'[1,2]', b'[3]']
     """
     lanes: dict[int, list[list[bytes]]] = {}
     sizes: dict[int, int] = {}
     for message in predictions:
-        packs = lanes.setdefault(message.lane, [])
+        packs = lanes.setdefault(message.partition, [])
         value = message.value or b""
-        size = sizes.get(message.lane, _PACK_BYTES) + len(value)
+        size = sizes.get(message.partition, _PACK_BYTES) + len(value)
         if size >= _PACK_BYTES:
             packs.append([])
             size = len(value)
-        sizes[message.lane] = size
+        sizes[message.partition] = size
         packs[-1].append(value)
     return [
-        Outgoing(
+        OutputRecord(
             encode_pack(values), None, [("streamforest.pack", str(len(values)).encode())], lane
         )
         for lane, packs in lanes.items()

@@ -1,6 +1,6 @@
 """The journal: in which order events were taken, commit by commit; and what a commit says of itself.
 
-The models are deterministic, so a snapshot plus the journal's stretches after it *is* the state.
+The models are deterministic, so a snapshot plus the journal's slices after it *is* the state.
 Recovery, and whoever checks a run offline, read nothing else.
 """
 
@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
-class Standing(msgspec.Struct, frozen=True):
+class CommitMetadata(msgspec.Struct, frozen=True):
     """What is committed together with the offsets: where the run stands, and how to get there."""
 
     commit: int
@@ -60,10 +60,10 @@ class Standing(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-def read_standing(text: str) -> Standing:
+def read_commit_metadata(text: str) -> CommitMetadata:
     """What a commit said."""
     try:
-        standing = msgspec.json.decode(text, type=Standing)
+        standing = msgspec.json.decode(text, type=CommitMetadata)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecoveryError(
             f"the last commit says {text[:100]!r}, which this version cannot read ({error})"

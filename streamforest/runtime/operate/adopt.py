@@ -22,7 +22,12 @@ from streamforest.io.kafka.log import KafkaLog
 from streamforest.io.kafka.settings import for_partition
 from streamforest.io.log import Partition
 from streamforest.runtime.checkpoint.commit import Pending
-from streamforest.runtime.checkpoint.journal import Entry, Standing, read_entries, read_standing
+from streamforest.runtime.checkpoint.journal import (
+    CommitMetadata,
+    Entry,
+    read_commit_metadata,
+    read_entries,
+)
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.factory import decoder_of, kafka_settings, new_run, prepared
 from streamforest.runtime.operate.inspect import folder_of, full_name
@@ -69,7 +74,7 @@ def adopt(
         run = new_run(pipeline, log, snapshots, False, Silent(), source)
         try:
             found = log.attach(_refuse_running)
-            standing = None if found.metadata is None else read_standing(found.metadata)
+            standing = None if found.metadata is None else read_commit_metadata(found.metadata)
             state = run.states.restored(name, "")
             before = state.events
             told = _Told(standing)
@@ -123,7 +128,7 @@ def _refuse_running() -> None:
 class _Told:
     """What the journal tells up to the last commit: its record, and where every partition stands."""
 
-    def __init__(self, standing: Standing | None) -> None:
+    def __init__(self, standing: CommitMetadata | None) -> None:
         self._commit = None if standing is None else standing.commit
         self._last: Entry | None = None
         self.positions: dict[Partition, int] = {}
@@ -154,5 +159,5 @@ class _Told:
         return self._last
 
 
-def _standing(last: Entry, standing: Standing | None) -> Standing:
-    return standing or Standing(last.commit, -1, last.events, "s-000000000000", "", -1)
+def _standing(last: Entry, standing: CommitMetadata | None) -> CommitMetadata:
+    return standing or CommitMetadata(last.commit, -1, last.events, "s-000000000000", "", -1)

@@ -13,7 +13,7 @@ from streamforest.errors import ConfigError
 from streamforest.io.file_log import committed_metadata
 from streamforest.io.kafka.reader import last_commit
 from streamforest.private_files import read_json
-from streamforest.runtime.checkpoint.journal import Standing, read_standing
+from streamforest.runtime.checkpoint.journal import CommitMetadata, read_commit_metadata
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.config.options import nearest
@@ -57,7 +57,7 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
     return folder
 
 
-def standing_of(pipeline: Pipeline, partition: int | None = None) -> Standing | None:
+def standing_of(pipeline: Pipeline, partition: int | None = None) -> CommitMetadata | None:
     """What the last commit of a pipeline, or of one partition, says, asked of its log; None before
     the first.
     """
@@ -68,10 +68,10 @@ def standing_of(pipeline: Pipeline, partition: int | None = None) -> Standing | 
         text = last_commit(
             config.kafka.connection, config.kafka.group, config.topics.events, partition
         )
-    return None if text is None else read_standing(text)
+    return None if text is None else read_commit_metadata(text)
 
 
-def listed(folder: SnapshotFolder, standing: Standing | None, known: bool) -> list[Listed]:
+def listed(folder: SnapshotFolder, standing: CommitMetadata | None, known: bool) -> list[Listed]:
     """All snapshots, oldest first. `known` says whether the last commit could be asked for."""
     pinned = folder.pins.names()
     found = []

@@ -1,6 +1,6 @@
 """From the records of a poll to rows: what is taken, what is refused, what has to wait for a label.
 
-Every decision depends on the records before it alone, in the journal's order: the same stretches give the
+Every decision depends on the records before it alone, in the journal's order: the same slices give the
 same decisions, however they are cut, in a first run and in recovery.
 """
 
@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from streamforest.errors import EventError, InputError
 from streamforest.io.codec.events import Event, Format, encode
-from streamforest.io.log import Partition, Stretch
+from streamforest.io.log import Partition, RecordSlice
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.labels.entries import Place
 from streamforest.runtime.labels.store import LabelStore, LateBatch
@@ -38,7 +38,7 @@ class Intake:
 
 def take_in(
     state: RunState,
-    stretches: list[Stretch],
+    slices: list[RecordSlice],
     decode: Callable[[Any], Event],
     refuse: Refuse,
     labels_topic: str | None = None,
@@ -48,24 +48,24 @@ def take_in(
     was held and is refused is made a message of this form again.
     """
     if state.late is None:
-        intake = _events_only(state, stretches, decode, refuse)
+        intake = _events_only(state, slices, decode, refuse)
     else:
         late = _LateIntake(state, state.late, refuse, form)
-        intake = late.all(stretches, decode, labels_topic)
-    for partition, _, end, records in stretches:
+        intake = late.all(slices, decode, labels_topic)
+    for partition, _, end, records in slices:
         state.positions[partition] = end
         state.events += len(records)
     return intake
 
 
 def _events_only(
-    state: RunState, stretches: list[Stretch], decode: Callable[[Any], Event], refuse: Refuse
+    state: RunState, slices: list[RecordSlice], decode: Callable[[Any], Event], refuse: Refuse
 ) -> Intake:
     """The usual case: an event has its label or never gets one."""
     admit = state.gate.admit
     taken: list[Taken] = []
     number, unadmitted = state.events, 0
-    for partition, _, _, records in stretches:
+    for partition, _, _, records in slices:
         for record in records:
             try:
                 event = decode(record)
@@ -101,9 +101,9 @@ class _LateIntake:
         self.batch = LateBatch()
 
     def all(
-        self, stretches: list[Stretch], decode: Callable[[Any], Event], labels_topic: str | None
+        self, slices: list[RecordSlice], decode: Callable[[Any], Event], labels_topic: str | None
     ) -> Intake:
-        for partition, _, _, records in stretches:
+        for partition, _, _, records in slices:
             only_labels = partition[0] == labels_topic
             for record in records:
                 try:

@@ -25,7 +25,7 @@ from streamforest.errors import InputError, StreamForestError
 from streamforest.io.codec.dead_letters import dead_letter, passed_on
 from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.failpoints import during, failpoint
-from streamforest.io.log import Log, Outgoing, Partition, Reassigned, Stopped, Stretch
+from streamforest.io.log import Log, OutputRecord, Partition, Reassigned, RecordSlice, Stopped
 from streamforest.observe.measures import ModelMeasures
 from streamforest.runtime.checkpoint.commit import Committer, Lost, Pending, Superseded
 from streamforest.runtime.checkpoint.journal import add_slice
@@ -146,34 +146,34 @@ class Run:
     def _step(self, limit: int | None) -> int:
         """One poll, all the way to pending predictions; how many records it brought."""
         try:
-            stretches = self.log.poll(*self.clocks.ask(self.events, self.pending, limit))
+            slices = self.log.poll(*self.clocks.ask(self.events, self.pending, limit))
         except Reassigned as error:
             log.info("%s", error)
             self.recover()
             return 0
-        if not stretches:
+        if not slices:
             self.ended = self.settings.drain and self.log.at_end()
             return 0
         failpoint("after-poll")
-        self._advance(self.state, stretches, publish=True)
-        read = sum(len(stretch.records) for stretch in stretches)
+        self._advance(self.state, slices, publish=True)
+        read = sum(len(stretch.records) for stretch in slices)
         self.state.pace.events += read
         return read
 
-    def _advance(self, state: RunState, stretches: list[Stretch], publish: bool) -> None:
+    def _advance(self, state: RunState, slices: list[RecordSlice], publish: bool) -> None:
         """Records to pending predictions and dead letters. Recovery does it too, publishing nothing.
 
         Whether an event is taken is decided before it joins the batch, by rules that depend on the
-        events before it alone: the same stretches give the same decisions, however they are cut.
+        events before it alone: the same slices give the same decisions, however they are cut.
         """
         refuse = self._refuse if publish else _leave_out
         rules = self.settings.labels_topic, self.settings.events_format
-        intake = take_in(state, stretches, self.log.decode, refuse, *rules)
+        intake = take_in(state, slices, self.log.decode, refuse, *rules)
         learned = _learned_before(intake.rows, state.models[self.main])
         labels, top, novelty = self._advance_models(state, intake, publish)
         if not publish:
             return
-        for partition, first, end, _ in stretches:
+        for partition, first, end, _ in slices:
             add_slice(self.pending.slices, *partition, first, end)
         self._publish(intake, labels, top, learned, novelty)
         self.telemetry.outcome("predicted", len(intake.taken) - intake.unadmitted)
@@ -181,7 +181,7 @@ class Run:
             self.telemetry.outcome("not_admitted", intake.unadmitted)
         if intake.late is not None and state.late is not None:
             self.telemetry.late(state.late, intake.late.labels, intake.late.delays)
-        for stretch in stretches:
+        for stretch in slices:
             self.pending.timestamps += [record.timestamp for record in stretch.records]
 
     def _refuse(self, record: Any, partition: Partition, error: InputError) -> None:
@@ -282,7 +282,7 @@ class Run:
                 prediction.top = likely[:1]
                 value = encode(prediction)
             headers = passed_on(record.headers) if record.headers else []
-            message = Outgoing(value, record.key, headers, lane)
+            message = OutputRecord(value, record.key, headers, lane)
             out.append(message)
             size += message.size if headers or message.key else len(value)
         self.pending.size += size
@@ -347,10 +347,10 @@ class Run:
         """Own the log and stand where its last commit stands."""
         self.taking_up.recover()
 
-    def advance_again(self, state: RunState, stretches: list[Stretch]) -> None:
+    def advance_again(self, state: RunState, slices: list[RecordSlice]) -> None:
         """Through the models without publishing: recovery, and whoever replays the journal."""
         self.telemetry.beat()
-        self._advance(state, stretches, publish=False)
+        self._advance(state, slices, publish=False)
 
 
 def _leave_out(record: Any, partition: Partition, error: InputError) -> None:

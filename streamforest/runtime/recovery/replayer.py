@@ -13,8 +13,8 @@ from contextlib import closing
 from typing import Any
 
 from streamforest.errors import ConfigError, RecoveryError, SnapshotError
-from streamforest.io.log import Committed, Log, Reader, Stretch
-from streamforest.runtime.checkpoint.journal import Entry, Standing, read_entries
+from streamforest.io.log import Commit, Log, Reader, RecordSlice
+from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry, read_entries
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.labels.store import LateRules
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 Restore = Callable[[str, str], RunState]
 """From a snapshot's name and expected hash to the state it holds."""
-Advance = Callable[[RunState, list[Stretch]], None]
+Advance = Callable[[RunState, list[RecordSlice]], None]
 
 _AT_ONCE = 5_000  # records advanced between two signs of life
 
@@ -85,8 +85,8 @@ class States:
 def rebuild(
     log_: Log,
     snapshots: SnapshotFolder,
-    standing: Standing,
-    found: Committed,
+    standing: CommitMetadata,
+    found: Commit,
     restore: Restore,
     advance: Advance,
     warm: tuple[RunState, Snapshot] | None = None,
@@ -162,8 +162,8 @@ def apply(
         return
     for topic, number, at in entry.added:
         state.positions[topic, number] = at
-    for stretches in chunks(entry, reader.take):
-        advance(state, stretches)
+    for slices in chunks(entry, reader.take):
+        advance(state, slices)
         idle()
     if state.events != entry.events:
         raise RecoveryError(
@@ -174,14 +174,14 @@ def apply(
         state.main = entry.promoted
 
 
-def _named(standing: Standing) -> Snapshot:
+def _named(standing: CommitMetadata) -> Snapshot:
     """The snapshot that a commit names, wherever it is."""
     name = standing.snapshot
     return Snapshot(name, standing.hash, standing.since, int(name[2:]), 0, 0.0)
 
 
 def newest_usable(
-    snapshots: SnapshotFolder, standing: Standing, restore: Restore
+    snapshots: SnapshotFolder, standing: CommitMetadata, restore: Restore
 ) -> tuple[RunState, Snapshot]:
     """The state of the snapshot that a commit names, or of the newest older one that can be read."""
     try:
@@ -209,13 +209,13 @@ def after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Ite
             yield entry
 
 
-def chunks(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[Stretch]]:
+def chunks(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[RecordSlice]]:
     """The slices of an entry, as many at once as is good."""
-    batch: list[Stretch] = []
+    batch: list[RecordSlice] = []
     size = 0
     for topic, partition, first, end in entry.slices:
         records = take((topic, partition), first, end)
-        batch.append(Stretch((topic, partition), first, end, records))
+        batch.append(RecordSlice((topic, partition), first, end, records))
         size += len(records)
         if size >= _AT_ONCE:
             yield batch
@@ -224,7 +224,7 @@ def chunks(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[Str
         yield batch
 
 
-def _compare(state: RunState, standing: Standing, found: Committed) -> None:
+def _compare(state: RunState, standing: CommitMetadata, found: Commit) -> None:
     if state.events != standing.events:
         raise RecoveryError(
             f"the last commit is at event {standing.events}, but the journal leads to {state.events}"

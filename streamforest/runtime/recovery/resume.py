@@ -13,9 +13,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from streamforest.errors import RecoveryError
-from streamforest.io.log import Committed, LogAway, Partition
+from streamforest.io.log import Commit, LogUnavailable, Partition
 from streamforest.runtime.checkpoint.commit import Pending
-from streamforest.runtime.checkpoint.journal import Standing, read_standing
+from streamforest.runtime.checkpoint.journal import CommitMetadata, read_commit_metadata
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.recovery.replayer import rebuild, refuse_lost_offsets
 from streamforest.runtime.recovery.standby import Standby
@@ -34,7 +34,7 @@ class TakingUp:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def recover(self, found: Committed | None = None) -> None:
+    def recover(self, found: Commit | None = None) -> None:
         """Own the log and stand where its last commit stands; follow it while another owns it.
 
         `found` is what the log says, if it has just been asked.
@@ -47,7 +47,7 @@ class TakingUp:
                 try:
                     self._take_up(found, standby)
                     break
-                except LogAway as error:
+                except LogUnavailable as error:
                     if not left:
                         raise
                     log.warning("%s; recovering anew", error)
@@ -56,14 +56,14 @@ class TakingUp:
         run.telemetry.ready(None)
         log.info("ready at event %d, %d partitions", run.events, len(run.state.positions))
 
-    def _take_up(self, found: Committed, standby: Standby) -> None:
+    def _take_up(self, found: Commit, standby: Standby) -> None:
         """From what the log says to a state that goes on from there.
 
         If the last commit is our own, nothing was lost: memory is only ahead of it, and stays. A state
         that is being rebuilt counts for nothing until it is done, so that this can be begun anew.
         """
         run = self._run
-        standing = None if found.metadata is None else read_standing(found.metadata)
+        standing = None if found.metadata is None else read_commit_metadata(found.metadata)
         if standing is None and run.commits.standing is not None:
             raise RecoveryError(
                 "the log no longer knows this pipeline's commits: its offsets were deleted while "
@@ -122,7 +122,7 @@ class TakingUp:
                 run.state.positions[topic, number] = at
                 run.pending.added.append((topic, number, at))
 
-    def _begin(self, found: Committed) -> None:
+    def _begin(self, found: Commit) -> None:
         """The first commit of all: positions and a snapshot of nothing.
 
         It shows that the folder can be written before any work is done.
@@ -134,11 +134,11 @@ class TakingUp:
         run.pending = Pending(added=[(*p, at) for p, at in sorted(found.started.items())])
         run.commit_now()
 
-    def take_over(self, state: RunState, standing: Standing) -> None:
+    def take_over(self, state: RunState, standing: CommitMetadata) -> None:
         """Go on with a state that was made elsewhere; the next commit follows that one."""
         self._run.state, self._run.commits.standing = state, standing
 
-    def becomes_standby(self) -> tuple[RunState, Standing] | None:
+    def becomes_standby(self) -> tuple[RunState, CommitMetadata] | None:
         """Another process owns the partitions: what is pending is dropped. The state, if it is exactly
         what the last commit, which was ours, says.
         """

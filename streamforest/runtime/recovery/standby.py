@@ -21,7 +21,12 @@ from streamforest.errors import (
     VersionChangeError,
 )
 from streamforest.io.log import Log, Reader, Tail
-from streamforest.runtime.checkpoint.journal import Entry, Standing, read_entry, read_standing
+from streamforest.runtime.checkpoint.journal import (
+    CommitMetadata,
+    Entry,
+    read_commit_metadata,
+    read_entry,
+)
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.recovery.replayer import Advance, Restore, apply, newest_usable
@@ -72,7 +77,7 @@ class Follower:
             return 0
         return max(0, self._queue[-1][1].events - self.state.events)
 
-    def begin(self, state: RunState, standing: Standing) -> None:
+    def begin(self, state: RunState, standing: CommitMetadata) -> None:
         """Go on from a state that is known: this process was the owner until now."""
         self.state, self.place, self._commit = state, standing.journal, standing.commit
 
@@ -105,7 +110,7 @@ class Follower:
         text = self._log.standing()
         if text is None:
             return False  # nobody has committed anything yet
-        standing = read_standing(text)
+        standing = read_commit_metadata(text)
         try:
             self.state, snapshot = newest_usable(self._snapshots, standing, self._restore)
             self.place = snapshot.since
@@ -143,7 +148,7 @@ class Follower:
             self.place, self._commit = place, entry.commit
             self._at_commit(state, place)
 
-    def hand_over(self, standing: Standing) -> tuple[RunState, Snapshot] | None:
+    def hand_over(self, standing: CommitMetadata) -> tuple[RunState, Snapshot] | None:
         """The state, if it is of the journal that this commit closes; the rest is then to be replayed
         from there. None if there is nothing of use.
         """
@@ -212,9 +217,9 @@ class Standby:
         )
         text = run.log.standing()
         if text is not None:
-            run.snapshots.prune(read_standing(text).snapshot)
+            run.snapshots.prune(read_commit_metadata(text).snapshot)
 
-    def hand_over(self, standing: Standing) -> tuple[RunState, Snapshot] | None:
+    def hand_over(self, standing: CommitMetadata) -> tuple[RunState, Snapshot] | None:
         """What was followed so far; None if that is nothing of use."""
         return None if self._follower is None else self._follower.hand_over(standing)
 

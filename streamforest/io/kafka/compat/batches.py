@@ -24,7 +24,7 @@ from kafka.errors import KafkaError
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from streamforest.io.log import Outgoing
+from streamforest.io.log import OutputRecord
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def _headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
     return b"".join(out)
 
 
-def write_records(messages: Sequence[Outgoing], first: int, most: int) -> tuple[bytes, int]:
+def write_records(messages: Sequence[OutputRecord], first: int, most: int) -> tuple[bytes, int]:
     """The records of the messages from number `first` on, as many as fit `most` bytes but at least
     one; and how many that are. All have the batch's own timestamp.
     """
@@ -102,9 +102,9 @@ def _builder(records: bytes, count: int, timestamp: int, size: int, compression:
 def usable() -> bool:
     """Whether this release of kafka-python builds from our records what it builds from its own."""
     messages = [
-        Outgoing(b"value"),
-        Outgoing(None, b"key"),
-        Outgoing(b"v" * 300, b"", [("trace", b"id"), ("é", b"")]),
+        OutputRecord(b"value"),
+        OutputRecord(None, b"key"),
+        OutputRecord(b"v" * 300, b"", [("trace", b"id"), ("é", b"")]),
     ]
     try:
         records, count = write_records(messages, 0, 1 << 20)
@@ -124,7 +124,9 @@ def usable() -> bool:
     return same
 
 
-def append(producer: Any, topic: str, lane: int, messages: Sequence[Outgoing], most: int) -> Any:
+def append(
+    producer: Any, topic: str, lane: int, messages: Sequence[OutputRecord], most: int
+) -> Any:
     """Give messages of one partition to the producer; the batches they are in, in order."""
     tp = TopicPartition(topic, lane)
     manager, accumulator = producer._transaction_manager, producer._accumulator

@@ -52,7 +52,7 @@ from kafka.errors import (
 from streamforest.errors import BrokerError
 from streamforest.io.kafka.clients import made
 from streamforest.io.kafka.compat import batches as kafka_batches
-from streamforest.io.log import CommitInDoubt, Outgoing
+from streamforest.io.log import CommitInDoubt, OutputRecord
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ class TransactionalProducer:
         """Begin a transaction."""
         self._producer.begin_transaction()
 
-    def publish(self, messages: Mapping[str, Sequence[Outgoing]]) -> int:
+    def publish(self, messages: Mapping[str, Sequence[OutputRecord]]) -> int:
         """Send everything, topic by topic, wait, and look at every single outcome (trap C); the
         offset of the very last message.
         """
@@ -226,22 +226,24 @@ class TransactionalProducer:
             count = self._lanes[topic] = len(self._producer.partitions_for(topic))
         return count
 
-    def _by_lane(self, topic: str, messages: Sequence[Outgoing]) -> dict[int, list[Outgoing]]:
+    def _by_lane(
+        self, topic: str, messages: Sequence[OutputRecord]
+    ) -> dict[int, list[OutputRecord]]:
         count = self.partitions(topic)
-        lanes: dict[int, list[Outgoing]] = {}
+        lanes: dict[int, list[OutputRecord]] = {}
         for message in messages:
-            lane = message.lane % count
+            lane = message.partition % count
             if lane in lanes:
                 lanes[lane].append(message)
             else:
                 lanes[lane] = [message]
         return lanes
 
-    def _in_batches(self, topic: str, lane: int, messages: Sequence[Outgoing]) -> list[Any]:
+    def _in_batches(self, topic: str, lane: int, messages: Sequence[OutputRecord]) -> list[Any]:
         batches = kafka_batches.append(self._producer, topic, lane, messages, self._most)
         return [partial(kafka_batches.outcome, batch) for batch in batches]
 
-    def _one_by_one(self, topic: str, lane: int, messages: Sequence[Outgoing]) -> list[Any]:
+    def _one_by_one(self, topic: str, lane: int, messages: Sequence[OutputRecord]) -> list[Any]:
         futures = [
             self._producer.send(topic, message.value, message.key, message.headers, lane)
             for message in messages
