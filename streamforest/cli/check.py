@@ -28,9 +28,9 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
     rows = [("pipeline", config.name), ("models", models), ("folder", str(config.run.folder))]
     if config.kafka is not None:
         rows += [
-            ("events", f"{config.topics.events} at {config.kafka.servers}"),
+            ("events", f"{config.topics.events} at {config.kafka.bootstrap_servers}"),
             ("to", _topics(config)),
-            ("scope", _scope(config.kafka.scope)),
+            ("scope", _scope(config.kafka.model_scope)),
             ("security", _security(config.kafka.security)),
             ("delivery", _delivery(config.kafka.delivery)),
             *_labels(config),

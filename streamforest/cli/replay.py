@@ -47,7 +47,8 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
 @click.command()
 @click.argument("source")
 @click.option(
-    "--servers",
+    "--bootstrap-servers",
+    "servers",
     callback=checked_servers,
     default=None,
     metavar="HOST:PORT",
@@ -169,7 +170,9 @@ def replay(
             labels_topic = labels_topic or config.topics.labels or topic
         connection = Connection(servers or DEFAULT_SERVERS)
         if config.kafka is not None:
-            connection = Connection(servers or config.kafka.servers, config.kafka.security)
+            connection = Connection(
+                servers or config.kafka.bootstrap_servers, config.kafka.security
+            )
             partitions = partitions or config.kafka.partitions
     else:
         schedule = None

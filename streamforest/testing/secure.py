@@ -75,7 +75,7 @@ class SecureBroker:
     def settings(self, user: str, mechanism: str = "SCRAM-SHA-512") -> str:
         """The lines of `[kafka]` with which a pipeline logs in over TLS."""
         return (
-            f'servers = "{self.at("sasl_tls")}"\nsecurity = "sasl-tls"\n'
+            f'bootstrap_servers = "{self.at("sasl_tls")}"\nsecurity = "sasl-tls"\n'
             f'ca_file = "{self.authority.file}"\nuser = "{user}"\n'
             f'sasl_mechanism = "{mechanism}"\npassword_file = "{self.password_file(user)}"\n'
         )

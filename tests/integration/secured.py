@@ -18,7 +18,7 @@ PIPELINE = """
 name = "{name}"
 [kafka]
 {kafka}
-session_ms = 6000
+session_timeout_ms = 6000
 [model]
 n_trees = 3
 [run]
@@ -72,7 +72,7 @@ class Case:
 def lines(broker: SecureBroker, **changed: str | None) -> str:
     """`[kafka]` of a good login over TLS, with some of it changed or left out."""
     told: dict[str, str | None] = {
-        "servers": broker.at("sasl_tls"),
+        "bootstrap_servers": broker.at("sasl_tls"),
         "security": "sasl-tls",
         "ca_file": str(broker.authority.file),
         "user": "alice",

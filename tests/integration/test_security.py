@@ -57,11 +57,11 @@ def broken(broker: SecureBroker, folder: Path, kind: str) -> tuple[str, str]:
         ),
         "no authority": ({"ca_file": None}, "not signed by an authority this machine knows"),
         "wrong host name": (
-            {"servers": at("sasl_tls").replace("localhost", "127.0.0.1")},
+            {"bootstrap_servers": at("sasl_tls").replace("localhost", "127.0.0.1")},
             "its certificate is for 'localhost', not for '127.0.0.1'",
         ),
         "plain text to TLS": (
-            {"servers": at("tls"), "security": "plaintext", **NO_TLS, **NO_LOGIN},
+            {"bootstrap_servers": at("tls"), "security": "plaintext", **NO_TLS, **NO_LOGIN},
             "speaks TLS, and kafka.security = 'plaintext' does not: use 'tls'",
         ),
         "plain login to TLS": (
@@ -69,21 +69,24 @@ def broken(broker: SecureBroker, folder: Path, kind: str) -> tuple[str, str]:
             "speaks TLS, and kafka.security = 'sasl-plaintext' does not: use 'sasl-tls'",
         ),
         "TLS to plain text": (
-            {"servers": plain},
+            {"bootstrap_servers": plain},
             "does not speak TLS, it answers in plain text",
         ),
         "no login to SASL": (
             {"security": "tls", **NO_LOGIN},
             "asks for a login, and kafka.security = 'tls' has none: use 'sasl-tls'",
         ),
-        "login to no SASL": ({"servers": at("tls")}, "takes no login, and kafka.security = 'sasl"),
+        "login to no SASL": (
+            {"bootstrap_servers": at("tls")},
+            "takes no login, and kafka.security = 'sasl",
+        ),
         "no client certificate": (
-            {"servers": at("mutual_tls"), "security": "tls", **NO_LOGIN},
+            {"bootstrap_servers": at("mutual_tls"), "security": "tls", **NO_LOGIN},
             "asks for a client certificate",
         ),
         "wrong client certificate": (
             {
-                "servers": at("mutual_tls"),
+                "bootstrap_servers": at("mutual_tls"),
                 "security": "tls",
                 "cert_file": str(cert),
                 "key_file": str(key),
@@ -91,7 +94,7 @@ def broken(broker: SecureBroker, folder: Path, kind: str) -> tuple[str, str]:
             },
             "refuses the certificate in kafka.cert_file",
         ),
-        "no such host": ({"servers": "no-such-host.invalid:9092"}, "no such host"),
+        "no such host": ({"bootstrap_servers": "no-such-host.invalid:9092"}, "no such host"),
     }
     changed, message = cases[kind]
     return lines(broker, **changed), message
@@ -139,7 +142,7 @@ def test_a_broker_that_is_not_there_is_waited_for_and_then_named(
     with socket.socket() as taken:  # bound and not listening: refused, and nobody else gets it
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        case.write(f'servers = "127.0.0.1:{port}"')
+        case.write(f'bootstrap_servers = "127.0.0.1:{port}"')
         begun = time.monotonic()
         done = case.run()
     asking, _ = done.stderr.splitlines()
@@ -155,7 +158,7 @@ def test_a_port_that_is_not_kafka_is_named(case: Case, monkeypatch: pytest.Monke
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]
-        case.write(f'servers = "127.0.0.1:{port}"')
+        case.write(f'bootstrap_servers = "127.0.0.1:{port}"')
         begun = time.monotonic()
         done = case.run()
     asking, _ = done.stderr.splitlines()

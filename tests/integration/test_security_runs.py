@@ -67,7 +67,7 @@ def test_a_client_certificate_is_a_login_too(case: Case) -> None:
     case.write(
         lines(
             case.broker,
-            servers=case.broker.at("mutual_tls"),
+            bootstrap_servers=case.broker.at("mutual_tls"),
             security="tls",
             cert_file=str(cert),
             key_file=str(key),
@@ -96,7 +96,7 @@ def test_the_other_commands_log_in_too(case: Case, monkeypatch: pytest.MonkeyPat
         return runner.invoke(root, list(arguments))
 
     sending = ["replay", "digits", "--topic", topics.events, "--events", "60", "--bad", "0.3"]
-    sending += ["--servers", broker.at("sasl_tls"), "-q", "--partitions", "2"]
+    sending += ["--bootstrap-servers", broker.at("sasl_tls"), "-q", "--partitions", "2"]
     sending += [
         "--set",
         "kafka.security=sasl-tls",
@@ -146,7 +146,13 @@ def test_the_bench_logs_in_too(case: Case, monkeypatch: pytest.MonkeyPatch) -> N
         ("PASSWORD_FILE", str(case.broker.password_file("alice"))),
     ):
         monkeypatch.setenv(f"STREAMFOREST_KAFKA__{key}", value)
-    arguments = ["bench", "pipeline", "--servers", case.broker.at("sasl_tls"), "--no-stall"]
+    arguments = [
+        "bench",
+        "pipeline",
+        "--bootstrap-servers",
+        case.broker.at("sasl_tls"),
+        "--no-stall",
+    ]
     done = CliRunner().invoke(root, arguments)
     assert (done.exit_code, "not allowed to make topic 'bench-" in done.stderr) == (1, True)
 

@@ -14,7 +14,7 @@ from streamforest.runtime.config.load import load_pipeline
 from streamforest.testing.certificates import Authority
 
 WORD = "hunter2-4711"
-HEAD = '[pipeline]\nname = "p"\n[kafka]\nservers = "127.0.0.1:9092"\n'
+HEAD = '[pipeline]\nname = "p"\n[kafka]\nbootstrap_servers = "127.0.0.1:9092"\n'
 LOGIN = 'security = "sasl-tls"\nuser = "alice"\npassword_env = "KAFKA_PW"\n'
 
 
@@ -86,14 +86,14 @@ def test_nor_is_one_that_stands_where_something_else_belongs(
     "address", [f"alice:{WORD}@h:9092", f"sasl://alice:{WORD}@h:1", "kafka://h:1"]
 )
 def test_a_login_in_an_address_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
-    done = check(tmp_path, "", "--set", f"kafka.servers={address}")
+    done = check(tmp_path, "", "--set", f"kafka.bootstrap_servers={address}")
     (problem,) = problems(done)
-    assert problem.startswith("kafka.servers (from --set): expected host:port")
+    assert problem.startswith("kafka.bootstrap_servers (from --set): expected host:port")
     assert WORD not in done.output
     with pytest.raises(ConfigError) as caught:
         connection_from({}, [], address, "here:1")
     assert WORD not in str(caught.value)
-    done = CliRunner().invoke(root, ["replay", "digits", "--servers", address])
+    done = CliRunner().invoke(root, ["replay", "digits", "--bootstrap-servers", address])
     assert (done.exit_code, WORD in done.output) == (2, False)
 
 
@@ -186,7 +186,10 @@ def test_without_a_pipeline_file_the_environment_and_flags_say_it(
     connection = connection_from(environ, ["kafka.user=bob"], None, "here:1")
     assert (connection.servers, connection.security.user) == ("here:1", "bob")
     assert connection.arguments()["sasl_plain_password"] == WORD
-    assert connection_from({}, ["kafka.servers=there:2"], None, "here:1").servers == "there:2"
+    assert (
+        connection_from({}, ["kafka.bootstrap_servers=there:2"], None, "here:1").servers
+        == "there:2"
+    )
     with pytest.raises(ConfigError) as caught:
         connection_from({}, [f"kafka.password={WORD}"], None, "here:1")
     assert WORD not in str(caught.value)
@@ -245,13 +248,13 @@ def test_without_a_pipeline_file_there_is_no_table_but_kafka() -> None:
 def test_an_address_is_checked_wherever_it_is_given(
     tmp_path: Path, servers: str, message: str
 ) -> None:
-    (problem,) = problems(check(tmp_path, "", "--set", f"kafka.servers={servers}"))
-    assert problem.startswith("kafka.servers (from --set): expected host:port")
+    (problem,) = problems(check(tmp_path, "", "--set", f"kafka.bootstrap_servers={servers}"))
+    assert problem.startswith("kafka.bootstrap_servers (from --set): expected host:port")
     assert message in problem
     for arguments in (
-        ["replay", "digits", "--servers", servers],
+        ["replay", "digits", "--bootstrap-servers", servers],
         ["run", str(tmp_path / "p.toml"), "--broker", servers],
-        ["bench", "pipeline", "--servers", servers],
+        ["bench", "pipeline", "--bootstrap-servers", servers],
     ):
         done = CliRunner().invoke(root, arguments)
         assert done.exit_code == 2
@@ -259,10 +262,10 @@ def test_an_address_is_checked_wherever_it_is_given(
 
 
 def test_several_servers_are_one_text(tmp_path: Path) -> None:
-    assert check(tmp_path, "", "--set", "kafka.servers=a:1, [::1]:2").exit_code == 0
-    (problem,) = problems(check(tmp_path, "", "--set", 'kafka.servers=["a:1", "b:2"]'))
+    assert check(tmp_path, "", "--set", "kafka.bootstrap_servers=a:1, [::1]:2").exit_code == 0
+    (problem,) = problems(check(tmp_path, "", "--set", 'kafka.bootstrap_servers=["a:1", "b:2"]'))
     assert "several as one text: 'a:9092,b:9092'" in problem
-    done = check(tmp_path, "", "--set", f'kafka.servers=["x:{WORD}@a:1"]')
+    done = check(tmp_path, "", "--set", f'kafka.bootstrap_servers=["x:{WORD}@a:1"]')
     assert (done.exit_code, WORD in done.output) == (2, False)
 
 

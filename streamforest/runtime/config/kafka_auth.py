@@ -33,16 +33,21 @@ _SASL_KEYS = (
 def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
     """Refuse a secret written into a file or a flag, without repeating it."""
     raw = check.table("kafka")
-    servers = raw.get("servers")
+    servers = raw.get("bootstrap_servers")
     if isinstance(servers, str) and servers.strip():
         try:
             Connection(servers)
         except ConfigError as error:
-            check.hidden("kafka.servers", str(error).removeprefix("kafka.servers: "))
-            del raw["servers"]
+            check.hidden(
+                "kafka.bootstrap_servers", str(error).removeprefix("kafka.bootstrap_servers: ")
+            )
+            del raw["bootstrap_servers"]
     elif "://" in str(servers) or "@" in str(servers):  # in a list, say: not repeated either
-        check.hidden("kafka.servers", f"expected {known['servers'].expected} (value not shown)")
-        del raw["servers"]
+        check.hidden(
+            "kafka.bootstrap_servers",
+            f"expected {known['bootstrap_servers'].expected} (value not shown)",
+        )
+        del raw["bootstrap_servers"]
     for key in [key for key in raw if key not in known and _SECRET.search(key)]:
         own = "key_password" if "key" in key.lower() else "password"
         check.hidden(
@@ -169,4 +174,4 @@ def connection_from(
     security = read_security(check, values)
     if check.problems:
         raise ConfigError("; ".join(check.problems))
-    return Connection(servers or values["servers"] or default, security)
+    return Connection(servers or values["bootstrap_servers"] or default, security)

@@ -114,12 +114,12 @@ class Connection:
         """
         if "@" in self.servers or "://" in self.servers:
             raise ConfigError(
-                "kafka.servers: expected host:port, several with commas, and no login or scheme in "
+                "kafka.bootstrap_servers: expected host:port, several with commas, and no login or scheme in "
                 "it (value not shown); kafka.user and kafka.security are for those"
             )
         wrong = address_problem(self.servers)
         if wrong is not None:
-            raise ConfigError(f"kafka.servers: {wrong}")
+            raise ConfigError(f"kafka.bootstrap_servers: {wrong}")
 
     @staticmethod
     def to(where: str | Connection) -> Connection:

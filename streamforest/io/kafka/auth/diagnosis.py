@@ -104,7 +104,9 @@ def _ask(host: str, port: int, security: Security, sent_from: str = "") -> Troub
     try:
         wire = Wire(host, port, STEP)
     except socket.gaierror:
-        return Trouble(f"no broker at {where}: no such host; correct kafka.servers", lasting=False)
+        return Trouble(
+            f"no broker at {where}: no such host; correct kafka.bootstrap_servers", lasting=False
+        )
     except TimeoutError:
         return Trouble(
             f"no broker at {where}: no answer within {STEP:.0f} s; is it running, and does a "
@@ -114,7 +116,7 @@ def _ask(host: str, port: int, security: Security, sent_from: str = "") -> Troub
     except OSError as error:
         return Trouble(
             f"no broker at {where}: {(error.strerror or str(error)).lower()}; start it "
-            "(for trying out: streamforest broker start), or correct kafka.servers",
+            "(for trying out: streamforest broker start), or correct kafka.bootstrap_servers",
             lasting=False,
         )
     with closing(wire):
@@ -140,7 +142,7 @@ def _encrypt(wire: Wire, where: str, host: str, port: int, security: Security) -
         if _answers(host, port, lambda plain: plain.greet()):
             return Trouble(
                 f"{where} does not speak TLS, it answers in plain text: use the port of its TLS "
-                f"listener in kafka.servers, or kafka.security = '{_without_tls(security)}'"
+                f"listener in kafka.bootstrap_servers, or kafka.security = '{_without_tls(security)}'"
             )
         return Trouble(f"{where}: TLS failed: {_reason(error)}", lasting=False)
     return None
@@ -153,7 +155,7 @@ def _certificate(
         names = ", ".join(f"'{printable(name, 60)}'" for name in _names(host, port, security)[:5])
         return (
             f"{where}: its certificate is for {names or 'other names'}, not for '{host}': use a "
-            "name of the certificate in kafka.servers and in the broker's advertised.listeners"
+            "name of the certificate in kafka.bootstrap_servers and in the broker's advertised.listeners"
         )
     if error.verify_code in _EXPIRED_CODES:
         return (
@@ -226,7 +228,7 @@ def _log_in(wire: Wire, where: str, security: Security) -> Trouble | None:
         if offer.code == ILLEGAL_STATE:
             return Trouble(
                 f"{where} takes no login, and kafka.security = '{security.kind}' has one: use the "
-                "port of its SASL listener in kafka.servers, or kafka.security = "
+                "port of its SASL listener in kafka.bootstrap_servers, or kafka.security = "
                 f"'{'tls' if security.tls else 'plaintext'}'"
             )
         if offer.code:
