@@ -91,19 +91,19 @@ def test_lines_of_json_are_not_sent_to_a_topic_of_messagepack(sent: Sent) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["digits", "--first", "3"], "--first: of no use without --order"),
-        (["digits", "--every", "400"], "--every: of no use without --order"),
-        (["digits", "--seed", "0"], "--seed: of no use without --order or --bad"),
+        (["digits", "--first", "3"], "--first: has no effect without --order"),
+        (["digits", "--every", "400"], "--every: has no effect without --order"),
+        (["digits", "--seed", "0"], "--seed: has no effect without --order or --bad"),
         (["p.toml", "--every", "9"], "or --set source.schedule.every=…"),
         (["p.toml", "--label", "y"], "--label: for .csv and .parquet files only; use --set source"),
         (["p.toml", "--id", "a"], "--id: for .csv and .parquet files only; use --set source.id=…"),
         (["e.jsonl", "--label", "y"], "--label: for .csv and .parquet files only; remove it"),
         (["digits", "--id", "a"], "--id: for .csv and .parquet files only; remove it"),
-        (["e.jsonl", "--label-delay", "4"], "--label-delay: of no use for e.jsonl"),
-        (["e.jsonl", "--vectors"], "--vectors: of no use for e.jsonl"),
-        (["e.jsonl", "--format", "json"], "--format: of no use for e.jsonl"),
-        (["q.toml", "--vectors"], "--vectors: of no use for the pipeline's source.file"),
-        (["digits", "--labels-topic", "t"], "--labels-topic: of no use without --label-delay"),
+        (["e.jsonl", "--label-delay", "4"], "--label-delay: has no effect for e.jsonl"),
+        (["e.jsonl", "--vectors"], "--vectors: has no effect for e.jsonl"),
+        (["e.jsonl", "--format", "json"], "--format: has no effect for e.jsonl"),
+        (["q.toml", "--vectors"], "--vectors: has no effect for the pipeline's source.file"),
+        (["digits", "--labels-topic", "t"], "--labels-topic: has no effect without --label-delay"),
     ],
 )
 def test_an_option_without_effect_is_refused(

@@ -183,16 +183,16 @@ _PLACE = Option(
     shown=False,
 )
 SECURITY = {
-    "security": choice(*PROTOCOLS, default="plaintext"),
-    "ca_file": text("the path of a PEM file with the broker's authority"),
-    "cert_file": text("the path of a PEM file with the client's certificate"),
-    "key_file": text("the path of a PEM file with the client's private key"),
-    "key_password_env": _PLACE,
-    "key_password_file": _PLACE,
+    "security_protocol": choice(*PROTOCOLS, default="PLAINTEXT"),
+    "ssl_cafile": text("the path of a PEM file with the broker's authority"),
+    "ssl_certfile": text("the path of a PEM file with the client's certificate"),
+    "ssl_keyfile": text("the path of a PEM file with the client's private key"),
+    "ssl_key_password_env": _PLACE,
+    "ssl_key_password_file": _PLACE,
     "sasl_mechanism": choice(*MECHANISMS, default=MECHANISMS[0]),
-    "user": text("the name to log in with, as text (a number in quotes)"),
-    "password_env": _PLACE,
-    "password_file": _PLACE,
+    "sasl_username": text("the name to log in with, as text (a number in quotes)"),
+    "sasl_password_env": _PLACE,
+    "sasl_password_file": _PLACE,
     "allow_unencrypted_login": Option(
         lambda value: isinstance(value, bool), "true or false", False
     ),
