@@ -46,7 +46,7 @@ _PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
+bootstrap_servers = "{servers}"
 [topics]
 events = "{topic}"
 [model]

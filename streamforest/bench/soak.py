@@ -34,8 +34,8 @@ _PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
-session_ms = 6000
+bootstrap_servers = "{servers}"
+session_timeout_ms = 6000
 [topics]
 labels = "{name}.labels"
 [labels]

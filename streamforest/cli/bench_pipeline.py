@@ -17,7 +17,8 @@ from streamforest.testing.broker.server import Broker
 
 @click.command("pipeline")
 @click.option(
-    "--servers",
+    "--bootstrap-servers",
+    "servers",
     callback=checked_servers,
     default=None,
     metavar="HOST:PORT",

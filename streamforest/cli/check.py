@@ -28,9 +28,9 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
     rows = [("pipeline", config.name), ("models", models), ("folder", str(config.run.folder))]
     if config.kafka is not None:
         rows += [
-            ("events", f"{config.topics.events} at {config.kafka.servers}"),
+            ("events", f"{config.topics.events} at {config.kafka.bootstrap_servers}"),
             ("to", _topics(config)),
-            ("scope", _scope(config.kafka.scope)),
+            ("scope", _scope(config.kafka.model_scope)),
             ("security", _security(config.kafka.security)),
             ("delivery", _delivery(config.kafka.delivery)),
             *_labels(config),
@@ -110,11 +110,11 @@ def _labels(config: Config) -> list[tuple[str, str]]:
 def _security(security: Security) -> str:
     """Who connects and how; where the password is, never what it is."""
     told = {
-        "plaintext": "none: neither encrypted nor logged in",
-        "tls": "TLS",
-        "sasl-tls": "TLS",
-        "sasl-plaintext": "none: the login and all else go unencrypted",
-    }[security.kind]
+        "PLAINTEXT": "none: neither encrypted nor logged in",
+        "SSL": "TLS",
+        "SASL_SSL": "TLS",
+        "SASL_PLAINTEXT": "none: the login and all else go unencrypted",
+    }[security.protocol]
     if security.sasl:
         told += f", logs in as {printable(security.user or '', 100)} by {security.mechanism}"
     if security.tls:

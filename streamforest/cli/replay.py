@@ -47,7 +47,8 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
 @click.command()
 @click.argument("source")
 @click.option(
-    "--servers",
+    "--bootstrap-servers",
+    "servers",
     callback=checked_servers,
     default=None,
     metavar="HOST:PORT",
@@ -116,7 +117,7 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
     "settings",
     multiple=True,
     metavar="TABLE.KEY=VALUE",
-    help="As in run; without a pipeline file for [kafka] alone, e.g. kafka.security=tls.",
+    help="As in run; without a pipeline file for [kafka] alone, e.g. kafka.security_protocol=SSL.",
 )
 @click.option(
     "--list",
@@ -169,7 +170,9 @@ def replay(
             labels_topic = labels_topic or config.topics.labels or topic
         connection = Connection(servers or DEFAULT_SERVERS)
         if config.kafka is not None:
-            connection = Connection(servers or config.kafka.servers, config.kafka.security)
+            connection = Connection(
+                servers or config.kafka.bootstrap_servers, config.kafka.security
+            )
             partitions = partitions or config.kafka.partitions
     else:
         schedule = None
@@ -218,7 +221,7 @@ def _refuse_idle(source: str) -> None:
             continue
         remedy = f", or --set source.schedule.{name}=…" if pipeline else ""
         alone = "--order or --bad" if name == "seed" else "--order"
-        raise click.UsageError(f"--{name}: of no use without {alone}; add it{remedy}")
+        raise click.UsageError(f"--{name}: has no effect without {alone}; add it{remedy}")
     if not source.endswith((".csv", ".parquet")):
         for name, option, key in (("label", "--label", "label"), ("identity", "--id", "id")):
             if name in given:
@@ -227,7 +230,7 @@ def _refuse_idle(source: str) -> None:
     if source.endswith(LINES):
         _refuse_for_lines(source)
     if "labels_topic" in given and "label_delay" not in given:
-        raise click.UsageError("--labels-topic: of no use without --label-delay; add it")
+        raise click.UsageError("--labels-topic: has no effect without --label-delay; add it")
 
 
 def _refuse_for_lines(file: str) -> None:
@@ -238,7 +241,7 @@ def _refuse_for_lines(file: str) -> None:
     ):
         if name in _given():
             raise click.UsageError(
-                f"{option}: of no use for {file}: its lines are messages and go out as they are; "
+                f"{option}: has no effect for {file}: its lines are messages and go out as they are; "
                 "remove it, or give a table or a recorded set"
             )
 

@@ -99,7 +99,7 @@ def run(
         if servers is not None:
             drain = create_topics = True
             _feed(loaded)
-        if config.kafka is not None and config.kafka.scope == "partition":
+        if config.kafka is not None and config.kafka.model_scope == "partition":
             accept = accept_version_change
             _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
             return
@@ -141,7 +141,7 @@ def _consume_each(
     """A forest for each partition that this process is given."""
     if max_events is not None:
         raise ConfigError(
-            "--max-events: counts the events of one forest, kafka.scope is 'partition'"
+            "--max-events: counts the events of one forest, kafka.model_scope is 'partition'"
         )
     config = loaded.config
     metrics = FleetMetrics(config.name, REASONS)

@@ -17,6 +17,6 @@ def checked_servers(ctx: click.Context, option: click.Parameter, value: str | No
         try:
             Connection(value)
         except ConfigError as error:
-            told = str(error).removeprefix("kafka.servers: ")
+            told = str(error).removeprefix("kafka.bootstrap_servers: ")
             raise click.BadParameter(told, ctx, option) from error
     return value

@@ -26,7 +26,7 @@ PARTITION = click.option(
     type=click.IntRange(0),
     default=None,
     metavar="N",
-    help="Whose, where each partition has a forest of its own (kafka.scope).",
+    help="Whose, where each partition has a forest of its own (kafka.model_scope).",
 )
 ACCEPT = click.option(
     "--accept-version-change",

@@ -82,7 +82,7 @@ def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
     try:
         if config.kafka is not None:
             claim(config.run.folder, _identity(pipeline), mode)
-            each = config.kafka.scope == "partition"
+            each = config.kafka.model_scope == "partition"
             where, partitions = config.kafka.connection, config.kafka.partitions
             ensure_topics(where, config.topics, create_topics, partitions, each)
             check_permissions(kafka_settings(pipeline))
@@ -125,7 +125,7 @@ def _identity(pipeline: Pipeline) -> dict[str, str]:
     """What all processes of a group have in common, and no two pipelines."""
     config = pipeline.config
     assert config.kafka is not None
-    return {"pipeline": config.name, "group": config.kafka.group, "events": config.topics.events}
+    return {"pipeline": config.name, "group": config.kafka.group_id, "events": config.topics.events}
 
 
 def _refuse_lost_commit(log: FileLog, snapshots: SnapshotFolder) -> None:
@@ -153,13 +153,13 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
     kafka = config.kafka
     assert kafka is not None
     return KafkaSettings(
-        servers=kafka.servers,
+        servers=kafka.bootstrap_servers,
         topics=config.topics,
-        group=kafka.group,
+        group=kafka.group_id,
         exactly_once=kafka.delivery == "exactly-once",
-        start=kafka.start,
-        instance=kafka.instance,
-        session_ms=kafka.session_ms,
+        start=kafka.auto_offset_reset,
+        instance=kafka.group_instance_id,
+        session_ms=kafka.session_timeout_ms,
         stall_seconds=kafka.stall_seconds,
         security=kafka.security,
         align_seconds=None if config.labels is None else config.labels.align_ms / 1000,

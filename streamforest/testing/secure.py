@@ -75,9 +75,9 @@ class SecureBroker:
     def settings(self, user: str, mechanism: str = "SCRAM-SHA-512") -> str:
         """The lines of `[kafka]` with which a pipeline logs in over TLS."""
         return (
-            f'servers = "{self.at("sasl_tls")}"\nsecurity = "sasl-tls"\n'
-            f'ca_file = "{self.authority.file}"\nuser = "{user}"\n'
-            f'sasl_mechanism = "{mechanism}"\npassword_file = "{self.password_file(user)}"\n'
+            f'bootstrap_servers = "{self.at("sasl_tls")}"\nsecurity_protocol = "SASL_SSL"\n'
+            f'ssl_cafile = "{self.authority.file}"\nsasl_username = "{user}"\n'
+            f'sasl_mechanism = "{mechanism}"\nsasl_password_file = "{self.password_file(user)}"\n'
         )
 
     def grant(self, user: str, *needs: Need) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from streamforest.cli import root
 
-PIPELINE = '[pipeline]\nname = "p"\n[kafka]\nservers = "127.0.0.1:9092"\n'
+PIPELINE = '[pipeline]\nname = "p"\n[kafka]\nbootstrap_servers = "127.0.0.1:9092"\n'
 
 
 def invoke(tmp_path: Path, text: str, *arguments: str) -> Result:
@@ -64,7 +64,7 @@ def test_a_file_run_says_so_too(tmp_path: Path) -> None:
 
 def test_every_mistake_at_once(tmp_path: Path) -> None:
     text = PIPELINE + (
-        'delivery = "twice"\nsession_ms = 1\n[topics]\nevents = "a/b"\n[metrics]\nport = -1\n'
+        'delivery = "twice"\nsession_timeout_ms = 1\n[topics]\nevents = "a/b"\n[metrics]\nport = -1\n'
         '[[shadow]]\nname = "main"\n[[shadow]]\nfactory = "nowhere:f"\n[predictions]\npack = 1\n'
         '[limits]\nmin_class_events = 0\n[dead_letters]\npolicy = "ignore"\n'
     )
@@ -72,7 +72,7 @@ def test_every_mistake_at_once(tmp_path: Path) -> None:
     assert done.exit_code == 2
     for part in (
         "kafka.delivery = 'twice': expected one of 'exactly-once', 'at-least-once'",
-        "kafka.session_ms = 1",
+        "kafka.session_timeout_ms = 1",
         "topics.events = 'a/b'",
         "metrics.port = -1",
         "shadow.0.name = 'main': another model has that name",

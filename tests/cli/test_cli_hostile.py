@@ -215,7 +215,7 @@ def test_a_forged_letter_is_none(said: dict[str, bytes | None]) -> None:
 
 def test_letters_are_listed_in_short_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.toml"
-    path.write_text('[pipeline]\nname = "p"\n[kafka]\nservers = "127.0.0.1:1"\n')
+    path.write_text('[pipeline]\nname = "p"\n[kafka]\nbootstrap_servers = "127.0.0.1:1"\n')
     letter = read_letter(
         forged(topic=f"{BELL}t".encode(), offset=b"9" * 4_000, message=CSI.encode() * 9_999)
     )

@@ -17,7 +17,7 @@ from streamforest.io.sources.dataset import RecordedSource, Source
 from streamforest.io.tools.replay import ReplayOptions
 from streamforest.runtime.config.load import load_pipeline
 
-KAFKA = '[kafka]\nservers = "there:9"\n'
+KAFKA = '[kafka]\nbootstrap_servers = "there:9"\n'
 PIPELINE = f'[pipeline]\nname = "p"\n{KAFKA}[source]\ndataset = "digits"\nevents = 30\n'
 
 
@@ -73,7 +73,7 @@ def test_a_run_through_a_broker_sends_in_the_pipelines_format(
     path = written(PIPELINE + '[events]\nformat = "msgpack"\n')
     monkeypatch.setattr(run_command, "records_there", lambda where, topic: 7)
     monkeypatch.setattr(run_command, "replay", sent)
-    run_command._feed(load_pipeline(Path(path), servers="here:1"))
+    run_command._feed(load_pipeline(Path(path), bootstrap_servers="here:1"))
     assert (sent.only[0].servers, sent.only[2].form) == ("here:1", "msgpack")
     assert sent.only[2].start == 7
 
@@ -91,19 +91,19 @@ def test_lines_of_json_are_not_sent_to_a_topic_of_messagepack(sent: Sent) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["digits", "--first", "3"], "--first: of no use without --order"),
-        (["digits", "--every", "400"], "--every: of no use without --order"),
-        (["digits", "--seed", "0"], "--seed: of no use without --order or --bad"),
+        (["digits", "--first", "3"], "--first: has no effect without --order"),
+        (["digits", "--every", "400"], "--every: has no effect without --order"),
+        (["digits", "--seed", "0"], "--seed: has no effect without --order or --bad"),
         (["p.toml", "--every", "9"], "or --set source.schedule.every=…"),
         (["p.toml", "--label", "y"], "--label: for .csv and .parquet files only; use --set source"),
         (["p.toml", "--id", "a"], "--id: for .csv and .parquet files only; use --set source.id=…"),
         (["e.jsonl", "--label", "y"], "--label: for .csv and .parquet files only; remove it"),
         (["digits", "--id", "a"], "--id: for .csv and .parquet files only; remove it"),
-        (["e.jsonl", "--label-delay", "4"], "--label-delay: of no use for e.jsonl"),
-        (["e.jsonl", "--vectors"], "--vectors: of no use for e.jsonl"),
-        (["e.jsonl", "--format", "json"], "--format: of no use for e.jsonl"),
-        (["q.toml", "--vectors"], "--vectors: of no use for the pipeline's source.file"),
-        (["digits", "--labels-topic", "t"], "--labels-topic: of no use without --label-delay"),
+        (["e.jsonl", "--label-delay", "4"], "--label-delay: has no effect for e.jsonl"),
+        (["e.jsonl", "--vectors"], "--vectors: has no effect for e.jsonl"),
+        (["e.jsonl", "--format", "json"], "--format: has no effect for e.jsonl"),
+        (["q.toml", "--vectors"], "--vectors: has no effect for the pipeline's source.file"),
+        (["digits", "--labels-topic", "t"], "--labels-topic: has no effect without --label-delay"),
     ],
 )
 def test_an_option_without_effect_is_refused(
@@ -132,7 +132,7 @@ def test_an_order_leaves_the_rest_of_the_files_schedule_alone(sent: Sent) -> Non
 
 def test_a_file_without_kafka_takes_all_its_settings(sent: Sent) -> None:
     path = written('[pipeline]\nname = "p"\n[source]\ndataset = "digits"\n')
-    done = invoke(path, "--set", "source.events=20", "--servers", "here:1")
+    done = invoke(path, "--set", "source.events=20", "--bootstrap-servers", "here:1")
     assert done.exit_code == 0, done.stderr
     where, source, options = sent.only
     assert (where.servers, source.total, options.topic) == ("here:1", 20, "p.events")

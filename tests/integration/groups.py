@@ -34,9 +34,9 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
-session_ms = 2000
-scope = "{scope}"
+bootstrap_servers = "{servers}"
+session_timeout_ms = 2000
+model_scope = "{scope}"
 [model]
 n_trees = 3
 [run]

@@ -32,8 +32,8 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
-session_ms = 2000
+bootstrap_servers = "{servers}"
+session_timeout_ms = 2000
 delivery = "{delivery}"
 {model}
 [run]

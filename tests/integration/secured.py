@@ -18,7 +18,7 @@ PIPELINE = """
 name = "{name}"
 [kafka]
 {kafka}
-session_ms = 6000
+session_timeout_ms = 6000
 [model]
 n_trees = 3
 [run]
@@ -72,18 +72,18 @@ class Case:
 def lines(broker: SecureBroker, **changed: str | None) -> str:
     """`[kafka]` of a good login over TLS, with some of it changed or left out."""
     told: dict[str, str | None] = {
-        "servers": broker.at("sasl_tls"),
-        "security": "sasl-tls",
-        "ca_file": str(broker.authority.file),
-        "user": "alice",
-        "password_file": str(broker.password_file("alice")),
+        "bootstrap_servers": broker.at("sasl_tls"),
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(broker.authority.file),
+        "sasl_username": "alice",
+        "sasl_password_file": str(broker.password_file("alice")),
         **changed,
     }
     text = "".join(f'{key} = "{value}"\n' for key, value in told.items() if value is not None)
     return text + (
-        "allow_unencrypted_login = true\n" if told["security"] == "sasl-plaintext" else ""
+        "allow_unencrypted_login = true\n" if told["security_protocol"] == "SASL_PLAINTEXT" else ""
     )
 
 
-NO_LOGIN: dict[str, str | None] = {"user": None, "password_file": None}
-NO_TLS: dict[str, str | None] = {"ca_file": None}
+NO_LOGIN: dict[str, str | None] = {"sasl_username": None, "sasl_password_file": None}
+NO_TLS: dict[str, str | None] = {"ssl_cafile": None}

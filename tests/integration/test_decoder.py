@@ -36,7 +36,7 @@ TEXT = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
+bootstrap_servers = "{servers}"
 [events]
 decoder = "{module}:decode"
 [model]
@@ -97,7 +97,12 @@ def test_the_example_survives_kills_to_the_last_bit(kafka_broker: Broker, tmp_pa
         folder.mkdir()
         settings = [
             *("--set", f"pipeline.name={name}", "--set", f"topics.events={topic}"),
-            *("--set", f"kafka.servers={kafka_broker.servers}", "--set", "kafka.session_ms=2000"),
+            *(
+                "--set",
+                f"kafka.bootstrap_servers={kafka_broker.servers}",
+                "--set",
+                "kafka.session_timeout_ms=2000",
+            ),
             *(
                 "--set",
                 "run.batch=100",
@@ -218,7 +223,7 @@ def check(tmp_path: Path, text: str) -> Result:
 
 def test_check_knows_decoders(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def decode(message):\n    return {}\n")
-    kafka = '[kafka]\nservers = "h:1"\n'
+    kafka = '[kafka]\nbootstrap_servers = "h:1"\n'
     done = check(tmp_path, kafka + '[events]\ndecoder = "mine:decode"\n')
     assert done.exit_code == 0, done.stderr
     assert "mine:decode" in done.stdout

@@ -36,7 +36,7 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
+bootstrap_servers = "{servers}"
 partitions = 2
 [model]
 n_trees = 3
@@ -175,7 +175,7 @@ LATE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
+bootstrap_servers = "{servers}"
 partitions = 1
 [labels]
 wait_seconds = 10

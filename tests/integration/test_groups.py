@@ -139,7 +139,7 @@ def test_a_zombie_of_a_partition_publishes_nothing(each: Group, stack: ExitStack
 
 def test_a_static_member_keeps_its_place_over_a_restart(group: Group, stack: ExitStack) -> None:
     """The session is longer than the test may take: nobody waits for it to end."""
-    flags = ("--set", "kafka.instance=one", "--set", "kafka.session_ms=300000")
+    flags = ("--set", "kafka.group_instance_id=one", "--set", "kafka.session_timeout_ms=300000")
     first = stack.enter_context(Member(group, *flags))
     until(first.owns)
     group.feed(100)

@@ -34,7 +34,7 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
+bootstrap_servers = "{servers}"
 [events]
 format = "{form}"
 [run]

@@ -31,8 +31,8 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
-session_ms = 6000
+bootstrap_servers = "{servers}"
+session_timeout_ms = 6000
 [model]
 n_trees = 3
 [run]

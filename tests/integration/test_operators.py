@@ -34,8 +34,8 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
-session_ms = 2000
+bootstrap_servers = "{servers}"
+session_timeout_ms = 2000
 [model]
 n_trees = 3
 [[shadow]]
@@ -175,7 +175,7 @@ def test_adopting_keeps_its_place_in_the_group_however_long_it_takes(
 
 def test_adopt_for_one_partition_of_a_fleet_at_work_is_refused(case: Case) -> None:
     text = case.path.read_text(encoding="utf-8").replace(
-        "session_ms", 'scope = "partition"\nsession_ms'
+        "session_timeout_ms", 'model_scope = "partition"\nsession_timeout_ms'
     )
     case.path.write_text(text, encoding="utf-8")
     case.feed(100)

@@ -22,8 +22,8 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
-session_ms = 1000
+bootstrap_servers = "{servers}"
+session_timeout_ms = 1000
 [model]
 n_trees = 3
 [[shadow]]

@@ -43,55 +43,63 @@ def broken(broker: SecureBroker, folder: Path, kind: str) -> tuple[str, str]:
     at, plain = broker.at, broker.servers
     cases: dict[str, tuple[dict[str, str | None], str]] = {
         "wrong password": (
-            {"password_file": str(broker.password_file("bob"))},
+            {"sasl_password_file": str(broker.password_file("bob"))},
             "refuses the login of user 'alice' by SCRAM-SHA-512: wrong name or password",
         ),
         "wrong password, PLAIN": (
-            {"password_file": str(broker.password_file("bob")), "sasl_mechanism": "PLAIN"},
+            {"sasl_password_file": str(broker.password_file("bob")), "sasl_mechanism": "PLAIN"},
             "refuses the login of user 'alice' by PLAIN: wrong name or password",
         ),
-        "wrong user": ({"user": "eve"}, "refuses the login of user 'eve'"),
+        "wrong user": ({"sasl_username": "eve"}, "refuses the login of user 'eve'"),
         "wrong authority": (
-            {"ca_file": str(other.file)},
-            f"its certificate is not signed by kafka.ca_file = '{other.file}'",
+            {"ssl_cafile": str(other.file)},
+            f"its certificate is not signed by kafka.ssl_cafile = '{other.file}'",
         ),
-        "no authority": ({"ca_file": None}, "not signed by an authority this machine knows"),
+        "no authority": ({"ssl_cafile": None}, "not signed by an authority this machine knows"),
         "wrong host name": (
-            {"servers": at("sasl_tls").replace("localhost", "127.0.0.1")},
+            {"bootstrap_servers": at("sasl_tls").replace("localhost", "127.0.0.1")},
             "its certificate is for 'localhost', not for '127.0.0.1'",
         ),
         "plain text to TLS": (
-            {"servers": at("tls"), "security": "plaintext", **NO_TLS, **NO_LOGIN},
-            "speaks TLS, and kafka.security = 'plaintext' does not: use 'tls'",
+            {
+                "bootstrap_servers": at("tls"),
+                "security_protocol": "PLAINTEXT",
+                **NO_TLS,
+                **NO_LOGIN,
+            },
+            "speaks TLS, and kafka.security_protocol = 'PLAINTEXT' does not: use 'SSL'",
         ),
         "plain login to TLS": (
-            {"security": "sasl-plaintext", **NO_TLS},
-            "speaks TLS, and kafka.security = 'sasl-plaintext' does not: use 'sasl-tls'",
+            {"security_protocol": "SASL_PLAINTEXT", **NO_TLS},
+            "speaks TLS, and kafka.security_protocol = 'SASL_PLAINTEXT' does not: use 'SASL_SSL'",
         ),
         "TLS to plain text": (
-            {"servers": plain},
+            {"bootstrap_servers": plain},
             "does not speak TLS, it answers in plain text",
         ),
         "no login to SASL": (
-            {"security": "tls", **NO_LOGIN},
-            "asks for a login, and kafka.security = 'tls' has none: use 'sasl-tls'",
+            {"security_protocol": "SSL", **NO_LOGIN},
+            "asks for a login, and kafka.security_protocol = 'SSL' has none: use 'SASL_SSL'",
         ),
-        "login to no SASL": ({"servers": at("tls")}, "takes no login, and kafka.security = 'sasl"),
+        "login to no SASL": (
+            {"bootstrap_servers": at("tls")},
+            "takes no login, and kafka.security_protocol = 'sasl",
+        ),
         "no client certificate": (
-            {"servers": at("mutual_tls"), "security": "tls", **NO_LOGIN},
+            {"bootstrap_servers": at("mutual_tls"), "security_protocol": "SSL", **NO_LOGIN},
             "asks for a client certificate",
         ),
         "wrong client certificate": (
             {
-                "servers": at("mutual_tls"),
-                "security": "tls",
-                "cert_file": str(cert),
-                "key_file": str(key),
+                "bootstrap_servers": at("mutual_tls"),
+                "security_protocol": "SSL",
+                "ssl_certfile": str(cert),
+                "ssl_keyfile": str(key),
                 **NO_LOGIN,
             },
-            "refuses the certificate in kafka.cert_file",
+            "refuses the certificate in kafka.ssl_certfile",
         ),
-        "no such host": ({"servers": "no-such-host.invalid:9092"}, "no such host"),
+        "no such host": ({"bootstrap_servers": "no-such-host.invalid:9092"}, "no such host"),
     }
     changed, message = cases[kind]
     return lines(broker, **changed), message
@@ -139,7 +147,7 @@ def test_a_broker_that_is_not_there_is_waited_for_and_then_named(
     with socket.socket() as taken:  # bound and not listening: refused, and nobody else gets it
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        case.write(f'servers = "127.0.0.1:{port}"')
+        case.write(f'bootstrap_servers = "127.0.0.1:{port}"')
         begun = time.monotonic()
         done = case.run()
     asking, _ = done.stderr.splitlines()
@@ -155,7 +163,7 @@ def test_a_port_that_is_not_kafka_is_named(case: Case, monkeypatch: pytest.Monke
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]
-        case.write(f'servers = "127.0.0.1:{port}"')
+        case.write(f'bootstrap_servers = "127.0.0.1:{port}"')
         begun = time.monotonic()
         done = case.run()
     asking, _ = done.stderr.splitlines()
@@ -168,8 +176,8 @@ def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A password that was changed meanwhile looks like a broken connection to the client."""
-    password = SecretPlace("kafka.password_file", file=case.broker.password_file("bob"))
-    security = Security("sasl-tls", case.broker.authority.file, user="alice", password=password)
+    password = SecretPlace("kafka.sasl_password_file", file=case.broker.password_file("bob"))
+    security = Security("SASL_SSL", case.broker.authority.file, user="alice", password=password)
     settings = KafkaSettings(
         case.broker.at("sasl_tls"), Topics.of(case.name), case.name, security=security
     )

@@ -67,10 +67,10 @@ def test_a_client_certificate_is_a_login_too(case: Case) -> None:
     case.write(
         lines(
             case.broker,
-            servers=case.broker.at("mutual_tls"),
-            security="tls",
-            cert_file=str(cert),
-            key_file=str(key),
+            bootstrap_servers=case.broker.at("mutual_tls"),
+            security_protocol="SSL",
+            ssl_certfile=str(cert),
+            ssl_keyfile=str(key),
             **NO_LOGIN,
         )
     )
@@ -96,14 +96,14 @@ def test_the_other_commands_log_in_too(case: Case, monkeypatch: pytest.MonkeyPat
         return runner.invoke(root, list(arguments))
 
     sending = ["replay", "digits", "--topic", topics.events, "--events", "60", "--bad", "0.3"]
-    sending += ["--servers", broker.at("sasl_tls"), "-q", "--partitions", "2"]
+    sending += ["--bootstrap-servers", broker.at("sasl_tls"), "-q", "--partitions", "2"]
     sending += [
         "--set",
-        "kafka.security=sasl-tls",
+        "kafka.security_protocol=SASL_SSL",
         "--set",
-        f"kafka.ca_file={broker.authority.file}",
+        f"kafka.ssl_cafile={broker.authority.file}",
     ]
-    monkeypatch.setenv("STREAMFOREST_KAFKA__USER", "alice")
+    monkeypatch.setenv("STREAMFOREST_KAFKA__SASL_USERNAME", "alice")
     monkeypatch.setenv("STREAMFOREST_KAFKA_PASSWORD", broker.passwords["alice"])
     done = invoke(*sending)
     assert done.exit_code == 1
@@ -140,13 +140,19 @@ def test_the_other_commands_log_in_too(case: Case, monkeypatch: pytest.MonkeyPat
 def test_the_bench_logs_in_too(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what the environment says; refused here, since alice may make no topics."""
     for key, value in (
-        ("SECURITY", "sasl-tls"),
+        ("SECURITY", "SASL_SSL"),
         ("USER", "alice"),
         ("CA_FILE", str(case.broker.authority.file)),
         ("PASSWORD_FILE", str(case.broker.password_file("alice"))),
     ):
         monkeypatch.setenv(f"STREAMFOREST_KAFKA__{key}", value)
-    arguments = ["bench", "pipeline", "--servers", case.broker.at("sasl_tls"), "--no-stall"]
+    arguments = [
+        "bench",
+        "pipeline",
+        "--bootstrap-servers",
+        case.broker.at("sasl_tls"),
+        "--no-stall",
+    ]
     done = CliRunner().invoke(root, arguments)
     assert (done.exit_code, "not allowed to make topic 'bench-" in done.stderr) == (1, True)
 
@@ -235,7 +241,9 @@ def test_the_password_is_in_no_traceback(case: Case) -> None:
     """Wrong in every way a login can be, with tracebacks asked for, in a process of its own."""
     wrong = "wrong-" + uuid.uuid4().hex
     (case.path.parent / "pw").write_text(wrong)
-    kafka = lines(case.broker, password_file=str(case.path.parent / "pw"), sasl_mechanism="PLAIN")
+    kafka = lines(
+        case.broker, sasl_password_file=str(case.path.parent / "pw"), sasl_mechanism="PLAIN"
+    )
     case.write(kafka)
     done = subprocess.run(
         [sys.executable, "-c", "from streamforest.cli import main; main()", "run", str(case.path)],

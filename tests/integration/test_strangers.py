@@ -57,7 +57,7 @@ PIPELINE = """
 [pipeline]
 name = "{name}"
 [kafka]
-servers = "{servers}"
+bootstrap_servers = "{servers}"
 [model]
 n_trees = 2
 [dead_letters]
@@ -286,7 +286,14 @@ def test_a_file_with_a_strange_name_is_replayed_or_refused_as_text(
     for name in ("[bold]x[red].jsonl", "a\x1b[31m.jsonl", "b\nc.jsonl", "[nope.jsonl"):
         file = tmp_path / name
         file.write_bytes(event("x") + b"\n")
-        sending = ["replay", str(file), "--servers", kafka_broker.servers, "--partitions", "1"]
+        sending = [
+            "replay",
+            str(file),
+            "--bootstrap-servers",
+            kafka_broker.servers,
+            "--partitions",
+            "1",
+        ]
         done = case.invoke(*sending)
         assert done.exit_code == 1  # no name for a topic
         harmless(done.stderr, lines=1)

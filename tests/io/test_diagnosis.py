@@ -43,7 +43,7 @@ def test_a_broker_that_is_not_there_is_named_once(heard: Heard) -> None:
         for _ in range(2):
             trouble = diagnose(Connection(where))
             assert trouble is not None
-            assert trouble.text.endswith("or correct kafka.servers")
+            assert trouble.text.endswith("or correct kafka.bootstrap_servers")
     assert heard.lines == [f"asking {where} …"]
 
 

@@ -24,7 +24,7 @@ WORD = "open-sesame-4711"
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> SecretPlace:
     monkeypatch.setenv("THE_PLACE", WORD)
-    return SecretPlace("kafka.password_env", variable="THE_PLACE")
+    return SecretPlace("kafka.sasl_password_env", variable="THE_PLACE")
 
 
 def test_every_way_to_write_it_down_hides_it(place: SecretPlace) -> None:
@@ -48,7 +48,7 @@ def test_the_library_gets_the_true_one(place: SecretPlace) -> None:
 
 
 def test_settings_hold_the_place_and_never_the_secret(place: SecretPlace) -> None:
-    security = Security("sasl-plaintext", user="alice", password=place)
+    security = Security("SASL_PLAINTEXT", user="alice", password=place)
     connection = Connection("h:1", security)
     assert WORD not in f"{connection!r} {asdict(connection)} {vars(connection)}"
     arguments = connection.arguments()
@@ -59,7 +59,7 @@ def test_settings_hold_the_place_and_never_the_secret(place: SecretPlace) -> Non
 
 def test_a_file_ends_with_a_line_and_is_read_each_time(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    place = SecretPlace("kafka.password_file", file=file)
+    place = SecretPlace("kafka.sasl_password_file", file=file)
     for text, wanted in (("one\n", "one"), ("two\r\n", "two"), (" three ", " three ")):
         file.write_bytes(text.encode())
         assert place.read().reveal() == wanted
@@ -82,15 +82,15 @@ def test_what_is_wrong_with_a_file_is_said_without_its_name_or_content(
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigError, match=message) as caught:
-        SecretPlace("kafka.password_file", file=file).read()
+        SecretPlace("kafka.sasl_password_file", file=file).read()
     told = "".join(traceback.format_exception(caught.value))
-    assert "kafka.password_file" in str(caught.value)
+    assert "kafka.sasl_password_file" in str(caught.value)
     assert "secret-name" not in told
 
 
 def test_a_password_in_place_of_a_variables_name_is_not_repeated() -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.password_env: the environment has no") as caught:
-        SecretPlace("kafka.password_env", variable=WORD).read()
+    with pytest.raises(ConfigError, match=r"kafka\.sasl_password_env: the environment has no") as caught:
+        SecretPlace("kafka.sasl_password_env", variable=WORD).read()
     assert WORD not in "".join(traceback.format_exception(caught.value))
 
 

@@ -259,7 +259,7 @@ def test_a_record_far_ahead_does_not_hold_its_partition_up() -> None:
 
 def test_the_settings_of_late_labels_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
-    text = '[pipeline]\nname = "p"\n[kafka]\nservers = "h:1"\n'
+    text = '[pipeline]\nname = "p"\n[kafka]\nbootstrap_servers = "h:1"\n'
     path.write_text(text, encoding="utf-8")
     assert load_pipeline(path).config.labels is None
     path.write_text(text + '[topics]\nlabels = "l"\n', encoding="utf-8")

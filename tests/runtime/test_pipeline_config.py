@@ -49,10 +49,10 @@ def test_defaults(tmp_path: Path) -> None:
 
 
 def test_a_forest_for_each_partition_needs_transactions(tmp_path: Path) -> None:
-    text = '[pipeline]\nname = "p"\n[kafka]\nservers = "h:1"\nscope = "partition"\n'
-    assert load(tmp_path, text).config.kafka.scope == "partition"
+    text = '[pipeline]\nname = "p"\n[kafka]\nbootstrap_servers = "h:1"\nmodel_scope = "partition"\n'
+    assert load(tmp_path, text).config.kafka.model_scope == "partition"
     (told,) = problems(tmp_path, text + 'delivery = "at-least-once"\n')
-    assert told == "kafka.scope = 'partition': works with delivery = 'exactly-once' only"
+    assert told == "kafka.model_scope = 'partition': works with delivery = 'exactly-once' only"
 
 
 def test_names_by_which_metrics_may_be_asked_for(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from streamforest.runtime.config.load import load_pipeline
 from streamforest.testing.certificates import Authority
 
 WORD = "hunter2-4711"
-HEAD = '[pipeline]\nname = "p"\n[kafka]\nservers = "127.0.0.1:9092"\n'
-LOGIN = 'security = "sasl-tls"\nuser = "alice"\npassword_env = "KAFKA_PW"\n'
+HEAD = '[pipeline]\nname = "p"\n[kafka]\nbootstrap_servers = "127.0.0.1:9092"\n'
+LOGIN = 'security_protocol = "SASL_SSL"\nsasl_username = "alice"\nsasl_password_env = "KAFKA_PW"\n'
 
 
 def check(tmp_path: Path, text: str, *arguments: str, **environ: str) -> Result:
@@ -67,18 +67,18 @@ def test_a_password_that_is_written_down_is_refused_and_not_repeated(
         ["--set", f"password={WORD}"],
         ["--set", f"kafka.password {WORD}"],
         ["--set", f"kafka.password.x={WORD}"],
-        ["--set", f"kafka.password_env={WORD}"],
-        ["--set", f"kafka.password_file={WORD}"],
-        ["--set", "kafka.password_env=[1]"],
+        ["--set", f"kafka.sasl_password_env={WORD}"],
+        ["--set", f"kafka.sasl_password_file={WORD}"],
+        ["--set", "kafka.sasl_password_env=[1]"],
     ],
 )
 def test_nor_is_one_that_stands_where_something_else_belongs(
     tmp_path: Path, arguments: list[str]
 ) -> None:
-    done = check(tmp_path, 'security = "sasl-tls"\nuser = "a"\n', *arguments)
+    done = check(tmp_path, 'security_protocol = "SASL_SSL"\nsasl_username = "a"\n', *arguments)
     assert done.exit_code == 2
     assert WORD not in done.output
-    done = check(tmp_path, f'security = "sasl-tls"\npassword = "{WORD}"\n', *arguments)
+    done = check(tmp_path, f'security_protocol = "SASL_SSL"\npassword = "{WORD}"\n', *arguments)
     assert WORD not in done.output
 
 
@@ -86,31 +86,31 @@ def test_nor_is_one_that_stands_where_something_else_belongs(
     "address", [f"alice:{WORD}@h:9092", f"sasl://alice:{WORD}@h:1", "kafka://h:1"]
 )
 def test_a_login_in_an_address_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
-    done = check(tmp_path, "", "--set", f"kafka.servers={address}")
+    done = check(tmp_path, "", "--set", f"kafka.bootstrap_servers={address}")
     (problem,) = problems(done)
-    assert problem.startswith("kafka.servers (from --set): expected host:port")
+    assert problem.startswith("kafka.bootstrap_servers (from --set): expected host:port")
     assert WORD not in done.output
     with pytest.raises(ConfigError) as caught:
         connection_from({}, [], address, "here:1")
     assert WORD not in str(caught.value)
-    done = CliRunner().invoke(root, ["replay", "digits", "--servers", address])
+    done = CliRunner().invoke(root, ["replay", "digits", "--bootstrap-servers", address])
     assert (done.exit_code, WORD in done.output) == (2, False)
 
 
 def test_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
     text = (
-        'security = "sasl-plaintext"\nca_file = "ca.pem"\nsasl_mechanism = "GSSAPI"\n'
-        'password_env = "A"\npassword_file = "b"\nallow_unencrypted_login = "yes"\n'
+        'security_protocol = "SASL_PLAINTEXT"\nssl_cafile = "ca.pem"\nsasl_mechanism = "GSSAPI"\n'
+        'sasl_password_env = "A"\nsasl_password_file = "b"\nallow_unencrypted_login = "yes"\n'
     )
     found = problems(check(tmp_path, text))
     expected = [
         "kafka.sasl_mechanism = 'GSSAPI': expected one of 'SCRAM-SHA-512', 'SCRAM-SHA-256', 'PLAIN'",
         "kafka.allow_unencrypted_login = 'yes': expected true or false",
-        "kafka.password_file: there is kafka.password_env too; remove one of the two",
-        "kafka.ca_file: of no use with kafka.security = 'sasl-plaintext'; set that to 'tls'",
-        "kafka.user: missing; give the name to log in with",
-        "kafka.password_env: missing; name an environment variable",
-        "kafka.security = 'sasl-plaintext': the login would cross the network unencrypted",
+        "kafka.sasl_password_file: there is kafka.sasl_password_env too; remove one of the two",
+        "kafka.ssl_cafile: has no effect with kafka.security_protocol = 'SASL_PLAINTEXT'; set that to 'SSL'",
+        "kafka.sasl_username: missing; give the name to log in with",
+        "kafka.sasl_password_env: missing; name an environment variable",
+        "kafka.security_protocol = 'SASL_PLAINTEXT': the login would cross the network unencrypted",
     ]
     assert len(found) == len(expected)
     for start, problem in zip(expected, found):
@@ -118,7 +118,7 @@ def test_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
 
 
 def test_a_login_without_encryption_must_be_allowed(tmp_path: Path) -> None:
-    text = LOGIN.replace("sasl-tls", "sasl-plaintext")
+    text = LOGIN.replace("SASL_SSL", "SASL_PLAINTEXT")
     (problem,) = problems(check(tmp_path, text, KAFKA_PW=WORD))
     assert "set kafka.allow_unencrypted_login = true" in problem
     done = check(tmp_path, text + "allow_unencrypted_login = true\n", KAFKA_PW=WORD)
@@ -127,12 +127,14 @@ def test_a_login_without_encryption_must_be_allowed(tmp_path: Path) -> None:
 
 
 def test_keys_without_effect_are_mistakes(tmp_path: Path) -> None:
-    found = problems(check(tmp_path, 'user = "a"\npassword_env = "B"\nca_file = "c"\n'))
+    found = problems(
+        check(tmp_path, 'sasl_username = "a"\nsasl_password_env = "B"\nssl_cafile = "c"\n')
+    )
     assert found == [
-        "kafka.ca_file: of no use with kafka.security = 'plaintext'; set that to 'tls' or "
-        "'sasl-tls', or remove them",
-        "kafka.user, kafka.password_env: of no use with kafka.security = 'plaintext'; set that to "
-        "'sasl-tls' or 'sasl-plaintext', or remove them",
+        "kafka.ssl_cafile: has no effect with kafka.security_protocol = 'PLAINTEXT'; set that to 'SSL' or "
+        "'SASL_SSL', or remove them",
+        "kafka.sasl_username, kafka.sasl_password_env: has no effect with kafka.security_protocol = "
+        "'PLAINTEXT'; set that to 'SASL_SSL' or 'SASL_PLAINTEXT', or remove them",
     ]
 
 
@@ -143,18 +145,18 @@ def test_files_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
 
     def lines(**files: Path) -> str:
-        return 'security = "tls"\n' + "".join(f'{k} = "{v}"\n' for k, v in files.items())
+        return 'security_protocol = "SSL"\n' + "".join(f'{k} = "{v}"\n' for k, v in files.items())
 
-    good = lines(ca_file=authority.file, cert_file=cert, key_file=key)
+    good = lines(ssl_cafile=authority.file, ssl_certfile=cert, ssl_keyfile=key)
     assert check(tmp_path, good).exit_code == 0
     for text, message in (
-        (lines(ca_file=tmp_path / "no.pem"), "no.pem': no such file"),
-        (lines(ca_file=tmp_path / "empty.pem"), "empty.pem': holds no PEM certificate"),
-        (lines(ca_file=tmp_path), "cannot be read"),
-        (lines(key_file=key), "kafka.cert_file: missing"),
-        (lines(cert_file=cert, key_file=tmp_path / "no.key"), "no.key': no such file"),
-        (lines(cert_file=other, key_file=key), "the private key does not belong to this"),
-        (lines(cert_file=cert), "or its private key cannot be read as PEM"),
+        (lines(ssl_cafile=tmp_path / "no.pem"), "no.pem': no such file"),
+        (lines(ssl_cafile=tmp_path / "empty.pem"), "empty.pem': holds no PEM certificate"),
+        (lines(ssl_cafile=tmp_path), "cannot be read"),
+        (lines(ssl_keyfile=key), "kafka.ssl_certfile: missing"),
+        (lines(ssl_certfile=cert, ssl_keyfile=tmp_path / "no.key"), "no.key': no such file"),
+        (lines(ssl_certfile=other, ssl_keyfile=key), "the private key does not belong to this"),
+        (lines(ssl_certfile=cert), "or its private key cannot be read as PEM"),
     ):
         (problem,) = problems(check(tmp_path, text))
         assert message in problem
@@ -168,25 +170,33 @@ def test_an_encrypted_key_needs_its_password_and_never_asks_at_the_terminal(tmp_
     plain = s.load_pem_private_key(key.read_bytes(), None)
     locked = s.BestAvailableEncryption(WORD.encode())
     key.write_bytes(plain.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, locked))
-    text = f'security = "tls"\ncert_file = "{cert}"\nkey_file = "{key}"\n'
-    for environ, setting in (({}, ""), ({"KEY_PW": "wrong"}, 'key_password_env = "KEY_PW"\n')):
+    text = f'security_protocol = "SSL"\nssl_certfile = "{cert}"\nssl_keyfile = "{key}"\n'
+    for environ, setting in (({}, ""), ({"KEY_PW": "wrong"}, 'ssl_key_password_env = "KEY_PW"\n')):
         (problem,) = problems(check(tmp_path, text + setting, **environ))
-        assert "the private key is encrypted, and its password (kafka.key_password_env" in problem
-    done = check(tmp_path, text + 'key_password_env = "KEY_PW"\n', KEY_PW=WORD)
+        assert (
+            "the private key is encrypted, and its password (kafka.ssl_key_password_env" in problem
+        )
+    done = check(tmp_path, text + 'ssl_key_password_env = "KEY_PW"\n', KEY_PW=WORD)
     assert done.exit_code == 0, done.stderr
 
 
 def test_without_a_pipeline_file_the_environment_and_flags_say_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    environ = {"STREAMFOREST_KAFKA__SECURITY": "sasl-tls", "STREAMFOREST_KAFKA__USER": "alice"}
+    environ = {
+        "STREAMFOREST_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+        "STREAMFOREST_KAFKA__SASL_USERNAME": "alice",
+    }
     with pytest.raises(ConfigError, match="set STREAMFOREST_KAFKA_PASSWORD"):
         connection_from(environ, [], None, "here:1")
     monkeypatch.setenv("STREAMFOREST_KAFKA_PASSWORD", WORD)
-    connection = connection_from(environ, ["kafka.user=bob"], None, "here:1")
+    connection = connection_from(environ, ["kafka.sasl_username=bob"], None, "here:1")
     assert (connection.servers, connection.security.user) == ("here:1", "bob")
     assert connection.arguments()["sasl_plain_password"] == WORD
-    assert connection_from({}, ["kafka.servers=there:2"], None, "here:1").servers == "there:2"
+    assert (
+        connection_from({}, ["kafka.bootstrap_servers=there:2"], None, "here:1").servers
+        == "there:2"
+    )
     with pytest.raises(ConfigError) as caught:
         connection_from({}, [f"kafka.password={WORD}"], None, "here:1")
     assert WORD not in str(caught.value)
@@ -203,26 +213,31 @@ def test_the_password_is_nowhere_in_a_loaded_pipeline(
 
 @pytest.mark.parametrize("user", ["5", '""', "[1]"])
 def test_a_wrong_user_is_told_and_nothing_is_tried_with_it(tmp_path: Path, user: str) -> None:
-    text = f'security = "sasl-tls"\nuser = {user}\npassword_env = "KAFKA_PW"\n'
+    text = (
+        f'security_protocol = "SASL_SSL"\nsasl_username = {user}\nsasl_password_env = "KAFKA_PW"\n'
+    )
     (problem,) = problems(check(tmp_path, text, KAFKA_PW=WORD))
-    assert problem.startswith("kafka.user = ")
+    assert problem.startswith("kafka.sasl_username = ")
     assert "expected the name to log in with" in problem
 
 
 def test_every_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    text = 'security = "sasl-tls"\nuser = "a"\npassword_file = "no.pw"\nca_file = "no.pem"\n'
+    text = (
+        'security_protocol = "SASL_SSL"\nsasl_username = "a"\n'
+        'sasl_password_file = "no.pw"\nssl_cafile = "no.pem"\n'
+    )
     first, second = problems(check(tmp_path, text))
-    assert first.startswith("kafka.ca_file = 'no.pem': no such file")
-    assert second.startswith("kafka.password_file: the file named there")
+    assert first.startswith("kafka.ssl_cafile = 'no.pem': no such file")
+    assert second.startswith("kafka.sasl_password_file: the file named there")
 
 
 def test_without_a_pipeline_file_there_is_no_table_but_kafka() -> None:
     with pytest.raises(
         ConfigError, match=r"kafa \(from --set\): no such table; did you mean kafka"
     ):
-        connection_from({}, ["kafa.security=tls"], None, "here:1")
+        connection_from({}, ["kafa.security_protocol=SSL"], None, "here:1")
     with pytest.raises(ConfigError, match="STREAMFOREST_KAFA__SECURITY"):
-        connection_from({"STREAMFOREST_KAFA__SECURITY": "tls"}, [], None, "here:1")
+        connection_from({"STREAMFOREST_KAFA__SECURITY": "SSL"}, [], None, "here:1")
     with pytest.raises(ConfigError, match=r"model\.n_trees .*without a pipeline file"):
         connection_from({}, ["model.n_trees=4"], None, "here:1")
     others = {"STREAMFOREST_MODEL__N_TREES": "4"}  # of another command's pipeline file
@@ -245,13 +260,13 @@ def test_without_a_pipeline_file_there_is_no_table_but_kafka() -> None:
 def test_an_address_is_checked_wherever_it_is_given(
     tmp_path: Path, servers: str, message: str
 ) -> None:
-    (problem,) = problems(check(tmp_path, "", "--set", f"kafka.servers={servers}"))
-    assert problem.startswith("kafka.servers (from --set): expected host:port")
+    (problem,) = problems(check(tmp_path, "", "--set", f"kafka.bootstrap_servers={servers}"))
+    assert problem.startswith("kafka.bootstrap_servers (from --set): expected host:port")
     assert message in problem
     for arguments in (
-        ["replay", "digits", "--servers", servers],
+        ["replay", "digits", "--bootstrap-servers", servers],
         ["run", str(tmp_path / "p.toml"), "--broker", servers],
-        ["bench", "pipeline", "--servers", servers],
+        ["bench", "pipeline", "--bootstrap-servers", servers],
     ):
         done = CliRunner().invoke(root, arguments)
         assert done.exit_code == 2
@@ -259,10 +274,10 @@ def test_an_address_is_checked_wherever_it_is_given(
 
 
 def test_several_servers_are_one_text(tmp_path: Path) -> None:
-    assert check(tmp_path, "", "--set", "kafka.servers=a:1, [::1]:2").exit_code == 0
-    (problem,) = problems(check(tmp_path, "", "--set", 'kafka.servers=["a:1", "b:2"]'))
+    assert check(tmp_path, "", "--set", "kafka.bootstrap_servers=a:1, [::1]:2").exit_code == 0
+    (problem,) = problems(check(tmp_path, "", "--set", 'kafka.bootstrap_servers=["a:1", "b:2"]'))
     assert "several as one text: 'a:9092,b:9092'" in problem
-    done = check(tmp_path, "", "--set", f'kafka.servers=["x:{WORD}@a:1"]')
+    done = check(tmp_path, "", "--set", f'kafka.bootstrap_servers=["x:{WORD}@a:1"]')
     assert (done.exit_code, WORD in done.output) == (2, False)
 
 

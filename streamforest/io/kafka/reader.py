@@ -244,7 +244,7 @@ def commit_number(metadata: str) -> int:
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise RecoveryError(
             f"the group's committed offsets carry {metadata[:100]!r}, which no pipeline wrote: "
-            "another program uses this group; give the pipeline another kafka.group"
+            "another program uses this group; give the pipeline another kafka.group_id"
         ) from error
 
 

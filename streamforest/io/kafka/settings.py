@@ -116,7 +116,7 @@ def check_lane(settings: KafkaSettings, partitions: Callable[[str], int]) -> Non
     for name, count in counts.items():
         if lane >= count:
             raise BrokerError(
-                f"with kafka.scope = 'partition' topic {name!r} needs {counts[widest]} partitions, as "
+                f"with kafka.model_scope = 'partition' topic {name!r} needs {counts[widest]} partitions, as "
                 f"many as {widest!r} has, and has {count}: give it as many "
                 "(kafka-topics --alter --partitions), then start again"
             )

@@ -174,7 +174,7 @@ def _compare_partitions(client: Any, topics: Topics) -> None:
             name != topics.journal and counts[name] != counts[topics.events]
         ):
             raise BrokerError(
-                f"with kafka.scope = 'partition' topic {name!r} needs {counts[topics.events]} "
+                f"with kafka.model_scope = 'partition' topic {name!r} needs {counts[topics.events]} "
                 f"partitions, as many as {topics.events!r} has, and has {counts[name]}"
             )
 

@@ -205,6 +205,6 @@ def _remedy(source: Mapping[str, Any], undo: str = "put it back") -> str:
     if source.get("labels") not in (None, source["topic"]):
         topics += f" and topics.labels = {shown(source['labels'])}"
     return (
-        f"{undo}, or begin anew with another pipeline.name and {topics} (kafka.group and "
+        f"{undo}, or begin anew with another pipeline.name and {topics} (kafka.group_id and "
         "run.folder, where the file sets them, change too)"
     )

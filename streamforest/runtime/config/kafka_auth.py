@@ -20,12 +20,18 @@ from streamforest.runtime.config.options import Checker, Option
 PASSWORD_VARIABLE = "STREAMFOREST_KAFKA_PASSWORD"
 """Where the password is looked for when no setting names a place."""
 _SECRET = re.compile(r"pass(word|wd|phrase)?|pwd|secret|token|credential", re.IGNORECASE)
-_TLS_KEYS = ("ca_file", "cert_file", "key_file", "key_password_env", "key_password_file")
+_SSL_KEYS = (
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_key_password_env",
+    "ssl_key_password_file",
+)
 _SASL_KEYS = (
     "sasl_mechanism",
-    "user",
-    "password_env",
-    "password_file",
+    "sasl_username",
+    "sasl_password_env",
+    "sasl_password_file",
     "allow_unencrypted_login",
 )
 
@@ -33,18 +39,23 @@ _SASL_KEYS = (
 def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
     """Refuse a secret written into a file or a flag, without repeating it."""
     raw = check.table("kafka")
-    servers = raw.get("servers")
+    servers = raw.get("bootstrap_servers")
     if isinstance(servers, str) and servers.strip():
         try:
             Connection(servers)
         except ConfigError as error:
-            check.hidden("kafka.servers", str(error).removeprefix("kafka.servers: "))
-            del raw["servers"]
+            check.hidden(
+                "kafka.bootstrap_servers", str(error).removeprefix("kafka.bootstrap_servers: ")
+            )
+            del raw["bootstrap_servers"]
     elif "://" in str(servers) or "@" in str(servers):  # in a list, say: not repeated either
-        check.hidden("kafka.servers", f"expected {known['servers'].expected} (value not shown)")
-        del raw["servers"]
+        check.hidden(
+            "kafka.bootstrap_servers",
+            f"expected {known['bootstrap_servers'].expected} (value not shown)",
+        )
+        del raw["bootstrap_servers"]
     for key in [key for key in raw if key not in known and _SECRET.search(key)]:
-        own = "key_password" if "key" in key.lower() else "password"
+        own = "ssl_key_password" if "key" in key.lower() else "sasl_password"
         check.hidden(
             f"kafka.{key}",
             "a secret is not written here (value not shown; change it if others can read this): "
@@ -57,20 +68,22 @@ def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
 def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
     """What the table says, with everything that is wrong noted; files and secrets are looked at."""
     security = Security(
-        kind=values["security"],
-        ca_file=_path(values["ca_file"]),
-        cert_file=_path(values["cert_file"]),
-        key_file=_path(values["key_file"]),
-        key_password=_place(check, values, "key_password"),
+        protocol=values["security_protocol"],
+        ca_file=_path(values["ssl_cafile"]),
+        cert_file=_path(values["ssl_certfile"]),
+        key_file=_path(values["ssl_keyfile"]),
+        key_password=_place(check, values, "ssl_key_password"),
         mechanism=values["sasl_mechanism"],
-        user=values["user"],
-        password=_place(check, values, "password"),
+        user=values["sasl_username"],
+        password=_place(check, values, "sasl_password"),
     )
     _refuse_idle_keys(check, security)
     if security.sasl:
         security = _check_login(check, values, security)
     if security.tls and security.key_file is not None and security.cert_file is None:
-        check.problems.append("kafka.cert_file: missing; a key_file belongs to a certificate")
+        check.problems.append(
+            "kafka.ssl_certfile: missing; an ssl_keyfile belongs to a certificate"
+        )
     if not any(problem.startswith("kafka") for problem in check.problems):
         _look(check, security)
     return security
@@ -89,23 +102,25 @@ def _look(check: Checker, security: Security) -> None:
 
 
 def _check_login(check: Checker, values: Mapping[str, Any], security: Security) -> Security:
-    if security.user is None and not any(p.startswith("kafka.user") for p in check.problems):
-        check.problems.append("kafka.user: missing; give the name to log in with")
+    if security.user is None and not any(
+        p.startswith("kafka.sasl_username") for p in check.problems
+    ):
+        check.problems.append("kafka.sasl_username: missing; give the name to log in with")
     if security.password is None:
-        default = SecretPlace("kafka.password_env", PASSWORD_VARIABLE)
+        default = SecretPlace("kafka.sasl_password_env", PASSWORD_VARIABLE)
         security = Security(**{**vars(security), "password": default})
         try:
             default.read()
         except ConfigError:
             check.problems.append(
-                "kafka.password_env: missing; name an environment variable that holds the "
-                f"password (or a file, with kafka.password_file), or set {PASSWORD_VARIABLE}"
+                "kafka.sasl_password_env: missing; name an environment variable that holds the "
+                f"password (or a file, with kafka.sasl_password_file), or set {PASSWORD_VARIABLE}"
             )
-    if security.kind == "sasl-plaintext" and not values["allow_unencrypted_login"]:
+    if security.protocol == "SASL_PLAINTEXT" and not values["allow_unencrypted_login"]:
         check.problem(
-            "kafka.security",
-            security.kind,
-            "the login would cross the network unencrypted; use 'sasl-tls', or, where you trust "
+            "kafka.security_protocol",
+            security.protocol,
+            "the login would cross the network unencrypted; use 'SASL_SSL', or, where you trust "
             "the network, set kafka.allow_unencrypted_login = true",
         )
     return security
@@ -115,14 +130,14 @@ def _refuse_idle_keys(check: Checker, security: Security) -> None:
     """A key that has no effect is a mistake: someone believes that it has one."""
     raw = check.table("kafka")
     for used, keys, kinds in (
-        (security.tls, _TLS_KEYS, "'tls' or 'sasl-tls'"),
-        (security.sasl, _SASL_KEYS, "'sasl-tls' or 'sasl-plaintext'"),
+        (security.tls, _SSL_KEYS, "'SSL' or 'SASL_SSL'"),
+        (security.sasl, _SASL_KEYS, "'SASL_SSL' or 'SASL_PLAINTEXT'"),
     ):
         idle = [key for key in keys if key in raw]
         if not used and idle:
             check.problems.append(
-                f"kafka.{', kafka.'.join(idle)}: of no use with kafka.security = "
-                f"'{security.kind}'; set that to {kinds}, or remove them"
+                f"kafka.{', kafka.'.join(idle)}: has no effect with kafka.security_protocol = "
+                f"'{security.protocol}'; set that to {kinds}, or remove them"
             )
 
 
@@ -150,7 +165,7 @@ def _refuse_other_tables(check: Checker) -> None:
             if not key:
                 check.unknown(table, schema.TABLES)
         elif table != "kafka" and key and origin == "--set":
-            check.hidden(dotted, "of no use without a pipeline file; only kafka.… is")
+            check.hidden(dotted, "has no effect without a pipeline file; only kafka.… has")
 
 
 def connection_from(
@@ -158,8 +173,8 @@ def connection_from(
 ) -> Connection:
     """How to reach a broker for a command without a pipeline file: flags over environment.
 
-    `STREAMFOREST_KAFKA__SECURITY=sasl-tls` and `--set kafka.security=sasl-tls` mean what `security =
-    "sasl-tls"` in `[kafka]` does.
+    `STREAMFOREST_KAFKA__SECURITY_PROTOCOL=SASL_SSL` and `--set kafka.security_protocol=SASL_SSL` both
+    mean `security_protocol = "SASL_SSL"` in `[kafka]`.
     """
     check = Checker(overlay({}, environ, flags))
     _refuse_other_tables(check)
@@ -169,4 +184,4 @@ def connection_from(
     security = read_security(check, values)
     if check.problems:
         raise ConfigError("; ".join(check.problems))
-    return Connection(servers or values["servers"] or default, security)
+    return Connection(servers or values["bootstrap_servers"] or default, security)

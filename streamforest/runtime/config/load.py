@@ -58,16 +58,16 @@ def load_pipeline(
     path: Path,
     environ: Mapping[str, str] | None = None,
     flags: Iterable[str] = (),
-    servers: str | None = None,
+    bootstrap_servers: str | None = None,
 ) -> Pipeline:
     """Read, check and open a pipeline; ConfigError with everything that is wrong.
 
-    `servers` puts a broker between the recorded source and the loop, whatever the file says.
+    `bootstrap_servers` puts a broker between the recorded source and the loop, whatever the file says.
     """
     warn_of_single_underscores(environ or {})
     settings = gather(path, environ or {}, flags)
-    if servers is not None:
-        settings.set("kafka.servers", servers, "--broker")
+    if bootstrap_servers is not None:
+        settings.set("kafka.bootstrap_servers", bootstrap_servers, "--broker")
     check = Checker(settings)
     for name in settings.tables:
         if name not in schema.TABLES:
@@ -76,7 +76,7 @@ def load_pipeline(
     events = check.read("events", schema.EVENTS)
     kafka = _kafka(check, str(name))
     bounds = Bounds(**{key: events[key] for key in Bounds.__dataclass_fields__})
-    read_here = kafka is None or (servers is not None and "source" in settings.tables)
+    read_here = kafka is None or (bootstrap_servers is not None and "source" in settings.tables)
     table, source = read_source(check, bounds, needed=read_here)
     if table is not None and read_here and events["decoder"] is None:
         refusal = lines_in_msgpack(table, events["format"])
@@ -105,7 +105,7 @@ def load_pipeline(
         topics=topics,
         labels=labels,
         models=tuple(described),
-        run=schema.run_table(run, name, kafka is not None, through=servers is not None),
+        run=schema.run_table(run, name, kafka is not None, through=bootstrap_servers is not None),
         events_format=events["format"],
         bounds=bounds,
         min_class_events=limits["min_class_events"],
@@ -127,14 +127,14 @@ def _kafka(check: Checker, name: str) -> KafkaTable | None:
     known = {**schema.KAFKA, **schema.SECURITY}
     refuse_secrets(check, known)
     values = check.read("kafka", known)
-    noted = ("kafka.servers", "kafka =")
-    if values["servers"] is None and not any(p.startswith(noted) for p in check.problems):
-        check.problems.append("kafka.servers: missing; give host:port of the broker")
-    if values["scope"] == "partition" and values["delivery"] != "exactly-once":
-        check.problem("kafka.scope", "partition", "works with delivery = 'exactly-once' only")
+    noted = ("kafka.bootstrap_servers", "kafka =")
+    if values["bootstrap_servers"] is None and not any(p.startswith(noted) for p in check.problems):
+        check.problems.append("kafka.bootstrap_servers: missing; give host:port of the broker")
+    if values["model_scope"] == "partition" and values["delivery"] != "exactly-once":
+        check.problem("kafka.model_scope", "partition", "works with delivery = 'exactly-once' only")
     security = read_security(check, values)
     own = {key: values[key] for key in schema.KAFKA}
-    return KafkaTable(**{**own, "group": values["group"] or name, "security": security})
+    return KafkaTable(**{**own, "group_id": values["group_id"] or name, "security": security})
 
 
 def _labels(check: Checker, topics: Topics, on_kafka: bool) -> LabelsTable | None:
@@ -143,7 +143,9 @@ def _labels(check: Checker, topics: Topics, on_kafka: bool) -> LabelsTable | Non
     if "labels" not in check.settings.tables and topics.labels is None:
         return None
     if not on_kafka:
-        check.problem("labels", "…", "labels by themselves come on Kafka only; add [kafka] servers")
+        check.problem(
+            "labels", "…", "labels by themselves come on Kafka only; add [kafka] bootstrap_servers"
+        )
     return LabelsTable(**values)
 
 

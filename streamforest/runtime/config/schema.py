@@ -42,13 +42,13 @@ class SourceTable:
 class KafkaTable:
     """`[kafka]`: the broker, and how the consumer behaves as a member of its group."""
 
-    servers: str
-    group: str
+    bootstrap_servers: str
+    group_id: str
     delivery: str
-    scope: str
-    start: str
-    instance: str | None
-    session_ms: int
+    model_scope: str
+    auto_offset_reset: str
+    group_instance_id: str | None
+    session_timeout_ms: int
     stall_seconds: int
     partitions: int
     security: Security
@@ -56,7 +56,7 @@ class KafkaTable:
     @property
     def connection(self) -> Connection:
         """For every client of the pipeline."""
-        return Connection(self.servers, self.security)
+        return Connection(self.bootstrap_servers, self.security)
 
 
 @dataclass(frozen=True)
@@ -166,13 +166,13 @@ SCHEDULE = {
     "seed": whole(0, 2**63 - 1, default=ClassSchedule.seed),
 }
 KAFKA = {
-    "servers": text("host:port of the broker, several as one text: 'a:9092,b:9092'"),
-    "group": Option(_is_name, "a name of letters, digits, '.', '_' and '-'", None),
+    "bootstrap_servers": text("host:port of the broker, several as one text: 'a:9092,b:9092'"),
+    "group_id": Option(_is_name, "a name of letters, digits, '.', '_' and '-'", None),
     "delivery": choice("exactly-once", "at-least-once", default="exactly-once"),
-    "scope": choice("topic", "partition", default="topic"),
-    "start": choice("earliest", "latest", default="earliest"),
-    "instance": text("the name of a static member"),
-    "session_ms": whole(1_000, 600_000, default=10_000),
+    "model_scope": choice("topic", "partition", default="topic"),
+    "auto_offset_reset": choice("earliest", "latest", default="earliest"),
+    "group_instance_id": text("the name of a static member"),
+    "session_timeout_ms": whole(1_000, 600_000, default=10_000),
     "stall_seconds": whole(1, 86_400, default=60),
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
 }
@@ -183,21 +183,21 @@ _PLACE = Option(
     shown=False,
 )
 SECURITY = {
-    "security": choice(*PROTOCOLS, default="plaintext"),
-    "ca_file": text("the path of a PEM file with the broker's authority"),
-    "cert_file": text("the path of a PEM file with the client's certificate"),
-    "key_file": text("the path of a PEM file with the client's private key"),
-    "key_password_env": _PLACE,
-    "key_password_file": _PLACE,
+    "security_protocol": choice(*PROTOCOLS, default="PLAINTEXT"),
+    "ssl_cafile": text("the path of a PEM file with the broker's authority"),
+    "ssl_certfile": text("the path of a PEM file with the client's certificate"),
+    "ssl_keyfile": text("the path of a PEM file with the client's private key"),
+    "ssl_key_password_env": _PLACE,
+    "ssl_key_password_file": _PLACE,
     "sasl_mechanism": choice(*MECHANISMS, default=MECHANISMS[0]),
-    "user": text("the name to log in with, as text (a number in quotes)"),
-    "password_env": _PLACE,
-    "password_file": _PLACE,
+    "sasl_username": text("the name to log in with, as text (a number in quotes)"),
+    "sasl_password_env": _PLACE,
+    "sasl_password_file": _PLACE,
     "allow_unencrypted_login": Option(
         lambda value: isinstance(value, bool), "true or false", False
     ),
 }
-"""The keys of `[kafka]` that say how to reach the broker, beside `servers`."""
+"""The keys of `[kafka]` that say how to reach the broker, beside `bootstrap_servers`."""
 _TOPIC = Option(
     lambda value: (
         isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None

@@ -85,7 +85,7 @@ def _table(check: Checker) -> SourceTable:
     raw = check.table("source")
     if dataset is None and file is None and "dataset" not in raw and "file" not in raw:
         check.problems.append(
-            "source.dataset: missing; give the name of a recorded set, a file, or [kafka] servers"
+            "source.dataset: missing; give the name of a recorded set, a file, or [kafka] bootstrap_servers"
         )
     schedule = None
     if "schedule" in raw:

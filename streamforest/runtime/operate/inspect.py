@@ -38,12 +38,12 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
     where there is no such folder.
     """
     run, kafka = pipeline.config.run, pipeline.config.kafka
-    each = kafka is not None and kafka.scope == "partition"
+    each = kafka is not None and kafka.model_scope == "partition"
     if each and partition is None:
         raise ConfigError("--partition: which one? This pipeline has a forest for each of them")
     if partition is not None and not each:
         raise ConfigError(
-            f"--partition {partition}: this pipeline has one forest for all (kafka.scope)"
+            f"--partition {partition}: this pipeline has one forest for all (kafka.model_scope)"
         )
     if partition is not None:
         folder = unit_folder(pipeline, partition)
@@ -66,7 +66,7 @@ def standing_of(pipeline: Pipeline, partition: int | None = None) -> CommitMetad
         text = committed_metadata(config.run.folder)
     else:
         text = last_commit(
-            config.kafka.connection, config.kafka.group, config.topics.events, partition
+            config.kafka.connection, config.kafka.group_id, config.topics.events, partition
         )
     return None if text is None else read_commit_metadata(text)
 

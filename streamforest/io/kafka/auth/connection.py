@@ -17,13 +17,7 @@ from streamforest.io.kafka.auth.addresses import address_problem
 from streamforest.io.kafka.auth.secrets import SecretPlace, hide_logins
 from streamforest.io.kafka.compat.headers import mend_headers
 
-PROTOCOLS = {
-    "plaintext": "PLAINTEXT",
-    "tls": "SSL",
-    "sasl-tls": "SASL_SSL",
-    "sasl-plaintext": "SASL_PLAINTEXT",
-}
-"""`kafka.security` -> Kafka's own name."""
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
@@ -31,7 +25,7 @@ MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 class Security:
     """What a client shows and what it demands. The default is neither."""
 
-    kind: str = "plaintext"
+    protocol: str = "PLAINTEXT"
     ca_file: Path | None = None
     """Authorities that the broker's certificate may be signed by; None: those of the machine."""
     cert_file: Path | None = None
@@ -44,12 +38,12 @@ class Security:
     @property
     def tls(self) -> bool:
         """Whether the connection is encrypted and the broker's identity checked."""
-        return self.kind in ("tls", "sasl-tls")
+        return self.protocol in ("SSL", "SASL_SSL")
 
     @property
     def sasl(self) -> bool:
         """Whether the client logs in with a name and a password."""
-        return self.kind.startswith("sasl")
+        return self.protocol.startswith("SASL")
 
     @property
     def principal(self) -> str:
@@ -65,7 +59,7 @@ class Security:
         if self.ca_file is None:
             context.load_default_certs()
         else:
-            _loaded("ca_file", self.ca_file, lambda file: context.load_verify_locations(file))
+            _loaded("ssl_cafile", self.ca_file, lambda file: context.load_verify_locations(file))
         if self.cert_file is not None:
             self._show_certificate(context, self.cert_file, self.key_file or self.cert_file)
         return context
@@ -75,20 +69,22 @@ class Security:
         # never None: OpenSSL would ask at the terminal for the password of an encrypted key
         password = "" if place is None else place.read().reveal()
         locked: list[bool] = []
-        _loaded("key_file", key_file, lambda file: locked.append(b"ENCRYPTED" in file.read_bytes()))
         _loaded(
-            "cert_file",
+            "ssl_keyfile", key_file, lambda file: locked.append(b"ENCRYPTED" in file.read_bytes())
+        )
+        _loaded(
+            "ssl_certfile",
             cert_file,
             lambda file: context.load_cert_chain(file, key_file, password),
-            "the private key is encrypted, and its password (kafka.key_password_env or "
-            "kafka.key_password_file) is missing or wrong"
+            "the private key is encrypted, and its password (kafka.ssl_key_password_env or "
+            "kafka.ssl_key_password_file) is missing or wrong"
             if locked == [True]
             else "this certificate or its private key cannot be read as PEM",
         )
 
     def arguments(self) -> dict[str, Any]:
         """For any client of kafka-python. Files and secrets are read now."""
-        told: dict[str, Any] = {"security_protocol": PROTOCOLS[self.kind]}
+        told: dict[str, Any] = {"security_protocol": self.protocol}
         if self.tls:
             told["ssl_context"] = self.context()
         if self.sasl:
@@ -114,12 +110,12 @@ class Connection:
         """
         if "@" in self.servers or "://" in self.servers:
             raise ConfigError(
-                "kafka.servers: expected host:port, several with commas, and no login or scheme in "
-                "it (value not shown); kafka.user and kafka.security are for those"
+                "kafka.bootstrap_servers: expected host:port, several with commas, and no login or scheme in "
+                "it (value not shown); kafka.sasl_username and kafka.security_protocol are for those"
             )
         wrong = address_problem(self.servers)
         if wrong is not None:
-            raise ConfigError(f"kafka.servers: {wrong}")
+            raise ConfigError(f"kafka.bootstrap_servers: {wrong}")
 
     @staticmethod
     def to(where: str | Connection) -> Connection:

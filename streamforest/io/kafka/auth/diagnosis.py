@@ -104,7 +104,9 @@ def _ask(host: str, port: int, security: Security, sent_from: str = "") -> Troub
     try:
         wire = Wire(host, port, STEP)
     except socket.gaierror:
-        return Trouble(f"no broker at {where}: no such host; correct kafka.servers", lasting=False)
+        return Trouble(
+            f"no broker at {where}: no such host; correct kafka.bootstrap_servers", lasting=False
+        )
     except TimeoutError:
         return Trouble(
             f"no broker at {where}: no answer within {STEP:.0f} s; is it running, and does a "
@@ -114,7 +116,7 @@ def _ask(host: str, port: int, security: Security, sent_from: str = "") -> Troub
     except OSError as error:
         return Trouble(
             f"no broker at {where}: {(error.strerror or str(error)).lower()}; start it "
-            "(for trying out: streamforest broker start), or correct kafka.servers",
+            "(for trying out: streamforest broker start), or correct kafka.bootstrap_servers",
             lasting=False,
         )
     with closing(wire):
@@ -140,7 +142,8 @@ def _encrypt(wire: Wire, where: str, host: str, port: int, security: Security) -
         if _answers(host, port, lambda plain: plain.greet()):
             return Trouble(
                 f"{where} does not speak TLS, it answers in plain text: use the port of its TLS "
-                f"listener in kafka.servers, or kafka.security = '{_without_tls(security)}'"
+                f"listener in kafka.bootstrap_servers, or kafka.security_protocol = "
+                f"'{_without_tls(security)}'"
             )
         return Trouble(f"{where}: TLS failed: {_reason(error)}", lasting=False)
     return None
@@ -153,7 +156,7 @@ def _certificate(
         names = ", ".join(f"'{printable(name, 60)}'" for name in _names(host, port, security)[:5])
         return (
             f"{where}: its certificate is for {names or 'other names'}, not for '{host}': use a "
-            "name of the certificate in kafka.servers and in the broker's advertised.listeners"
+            "name of the certificate in kafka.bootstrap_servers and in the broker's advertised.listeners"
         )
     if error.verify_code in _EXPIRED_CODES:
         return (
@@ -163,10 +166,10 @@ def _certificate(
     if security.ca_file is None:
         return (
             f"{where}: its certificate is not signed by an authority this machine knows "
-            f"({error.verify_message}): name the file of the one that signed it in kafka.ca_file"
+            f"({error.verify_message}): name the file of the one that signed it in kafka.ssl_cafile"
         )
     return (
-        f"{where}: its certificate is not signed by kafka.ca_file = '{security.ca_file}' "
+        f"{where}: its certificate is not signed by kafka.ssl_cafile = '{security.ca_file}' "
         f"({error.verify_message}): give the file of the authority that did sign it"
     )
 
@@ -192,17 +195,17 @@ def _greet(wire: Wire, where: str, host: str, port: int, security: Security) -> 
         if security.cert_file is None:
             return Trouble(
                 f"{where} asks for a client certificate ({_reason(error)}): give one with "
-                "kafka.cert_file and kafka.key_file"
+                "kafka.ssl_certfile and kafka.ssl_keyfile"
             )
         return Trouble(
-            f"{where} refuses the certificate in kafka.cert_file = '{security.cert_file}' "
+            f"{where} refuses the certificate in kafka.ssl_certfile = '{security.cert_file}' "
             f"({_reason(error)}): use one signed by an authority that the broker trusts"
         )
     except OSError as error:
         if not security.tls and _answers(host, port, _shake):
             return Trouble(
-                f"{where} speaks TLS, and kafka.security = '{security.kind}' does not: use "
-                f"'{'sasl-tls' if security.sasl else 'tls'}' with kafka.ca_file (or the port of "
+                f"{where} speaks TLS, and kafka.security_protocol = '{security.protocol}' does not: use "
+                f"'{'SASL_SSL' if security.sasl else 'SSL'}' with kafka.ssl_cafile (or the port of "
                 "a plain listener)"
             )
         return Trouble(
@@ -219,15 +222,15 @@ def _log_in(wire: Wire, where: str, security: Security) -> Trouble | None:
             if offer.code == ILLEGAL_STATE:
                 return None
             return Trouble(
-                f"{where} asks for a login, and kafka.security = '{security.kind}' has none: use "
-                f"'{'sasl-tls' if security.tls else 'sasl-plaintext'}' with kafka.user and "
-                "kafka.password_env or kafka.password_file"
+                f"{where} asks for a login, and kafka.security_protocol = '{security.protocol}' has none: "
+                f"use '{'SASL_SSL' if security.tls else 'SASL_PLAINTEXT'}' with kafka.sasl_username and "
+                "kafka.sasl_password_env or kafka.sasl_password_file"
             )
         if offer.code == ILLEGAL_STATE:
             return Trouble(
-                f"{where} takes no login, and kafka.security = '{security.kind}' has one: use the "
-                "port of its SASL listener in kafka.servers, or kafka.security = "
-                f"'{'tls' if security.tls else 'plaintext'}'"
+                f"{where} takes no login, and kafka.security_protocol = '{security.protocol}' has one: "
+                "use the port of its SASL listener in kafka.bootstrap_servers, or kafka.security_protocol = "
+                f"'{'SSL' if security.tls else 'PLAINTEXT'}'"
             )
         if offer.code:
             known = ", ".join(printable(name, 40) for name in offer.mechanisms[:10])
@@ -285,7 +288,7 @@ def _shake(wire: Wire) -> None:
 
 
 def _without_tls(security: Security) -> str:
-    return "sasl-plaintext" if security.sasl else "plaintext"
+    return "SASL_PLAINTEXT" if security.sasl else "PLAINTEXT"
 
 
 def _reason(error: BaseException) -> str:
