@@ -89,7 +89,9 @@ def test_what_is_wrong_with_a_file_is_said_without_its_name_or_content(
 
 
 def test_a_password_in_place_of_a_variables_name_is_not_repeated() -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.sasl_password_env: the environment has no") as caught:
+    with pytest.raises(
+        ConfigError, match=r"kafka\.sasl_password_env: the environment has no"
+    ) as caught:
         SecretPlace("kafka.sasl_password_env", variable=WORD).read()
     assert WORD not in "".join(traceback.format_exception(caught.value))
 
