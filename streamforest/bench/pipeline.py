@@ -52,11 +52,11 @@ events = "{topic}"
 [model]
 n_trees = {trees}
 [predictions]
-pack = {pack}
+batch_messages = {pack}
 [run]
-batch = {batch}
+batch_size = {batch}
 folder = "{folder}"
-snapshot_seconds = 86400
+snapshot_interval_seconds = 86400
 [metrics]
 port = 0
 """

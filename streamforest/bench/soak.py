@@ -39,14 +39,14 @@ session_timeout_ms = 6000
 [topics]
 labels = "{name}.labels"
 [labels]
-wait_seconds = 60
+expire_after_seconds = 60
 max_events = 20000
 [model]
 n_trees = 5
 max_nodes = 1024
 max_fringe_bytes = 500000
 [run]
-snapshot_seconds = 20
+snapshot_interval_seconds = 20
 folder = "{folder}"
 [metrics]
 port = {port}

@@ -62,14 +62,21 @@ def _topics(config: Config) -> str:
 
 
 def _commits(run: RunTable) -> str:
-    if run.commit_ms is None:
-        return f"every {run.commit_events:,} events"
-    return f"every {run.commit_ms:,} ms or {run.commit_events:,} events, whichever comes first"
+    if run.commit_interval_ms is None:
+        return f"every {run.commit_interval_events:,} events"
+    return (
+        f"every {run.commit_interval_ms:,} ms or {run.commit_interval_events:,} events, "
+        "whichever comes first"
+    )
 
 
 def _snapshots(run: RunTable) -> str:
-    when = [] if run.snapshot_every is None else [f"{run.snapshot_every:,} events"]
-    when += [] if run.snapshot_seconds is None else [f"{run.snapshot_seconds:,} s"]
+    when = (
+        [] if run.snapshot_interval_events is None else [f"{run.snapshot_interval_events:,} events"]
+    )
+    when += (
+        [] if run.snapshot_interval_seconds is None else [f"{run.snapshot_interval_seconds:,} s"]
+    )
     return f"every {' and every '.join(when)}; the last {run.keep_snapshots:,} are kept"
 
 
@@ -101,7 +108,7 @@ def _labels(config: Config) -> list[tuple[str, str]]:
     return [
         (
             "labels",
-            f"by id, {where}; an event waits {labels.wait_seconds:,} s of stream time, at most "
+            f"by id, {where}; an event waits {labels.expire_after_seconds:,} s of stream time, at most "
             f"{labels.max_events:,} events and {labels.max_bytes:,} bytes",
         )
     ]

@@ -62,7 +62,9 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
     help="Of a topic that has to be made (default: what the pipeline file says, else "
     f"{DEFAULT_PARTITIONS}).",
 )
-@click.option("--events", type=click.IntRange(1), default=None, help="Only the first N.")
+@click.option(
+    "--max-events", "events", type=click.IntRange(1), default=None, help="Only the first N."
+)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second.")
 @click.option("--loops", type=click.IntRange(1), default=1, show_default=True, help="How often.")
 @click.option(
@@ -90,8 +92,10 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
     help="With --order: events between new classes (default: the pipeline file's, else "
     f"{ClassSchedule.every}).",
 )
-@click.option("--label", default=None, help="A table's column with the label (default: y).")
-@click.option("--id", "identity", default=None, help="A table's column with the id.")
+@click.option(
+    "--label-column", "label", default=None, help="A table's column with the label (default: y)."
+)
+@click.option("--id-column", "identity", default=None, help="A table's column with the id.")
 @click.option(
     "--label-delay",
     type=click.IntRange(0),
@@ -223,7 +227,10 @@ def _refuse_idle(source: str) -> None:
         alone = "--order or --bad" if name == "seed" else "--order"
         raise click.UsageError(f"--{name}: has no effect without {alone}; add it{remedy}")
     if not source.endswith((".csv", ".parquet")):
-        for name, option, key in (("label", "--label", "label"), ("identity", "--id", "id")):
+        for name, option, key in (
+            ("label", "--label-column", "label_column"),
+            ("identity", "--id-column", "id_column"),
+        ):
             if name in given:
                 remedy = f"use --set source.{key}=…" if pipeline else "remove it"
                 raise click.UsageError(f"{option}: for .csv and .parquet files only; {remedy}")
@@ -252,7 +259,7 @@ def _source_flags(
     """Options of the command as settings of the pipeline file's [source]; only those given, so that
     the file's own stand beside them.
     """
-    flags = [] if events is None else [f"source.events={events}"]
+    flags = [] if events is None else [f"source.max_events={events}"]
     if order is not None:
         given = {"order": _order(order), "first": first, "every": every, "seed": seed}
         told = {key: value for key, value in given.items() if value is not None}

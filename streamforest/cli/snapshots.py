@@ -142,11 +142,11 @@ def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int |
 @click.option(
     "--from",
     "origin",
-    type=click.Choice(["own", "committed", "end"]),
-    default="own",
+    type=click.Choice(["journal", "last-commit", "log-end"]),
+    default="journal",
     show_default=True,
-    help="own: learn again what the journal lists after it. committed: forget that, and go on at the "
-    "last commit. end: forget that, and leave out what was not yet read.",
+    help="Where to continue. journal: learn again what the journal lists after the snapshot. last-commit: "
+    "forget what was learned since, continue at the last commit. log-end: the same, and skip unread records.",
 )
 @_SET
 @PARTITION
@@ -162,12 +162,12 @@ def adopt(
     """Let PIPELINE, which must not be running, go on from the snapshot NAME.
 
     Nothing is published for what is learned again. It is recorded in the journal. For a group whose
-    offsets have expired, `--from own` goes on exactly where it ended.
+    offsets have expired, `--from journal` continues exactly where it ended.
     """
     loaded = _loaded(pipeline, settings)
     done = adopting.adopt(loaded, name, origin, partition, accept_version_change)
     told = f"adopted {done.name} as {done.snapshot}, commit {done.commit:,}"
-    if origin == "own":
+    if origin == "journal":
         told += f"; {done.relearned:,} events learned again"
     if done.skipped:
         told += f"; {done.skipped:,} records will not be read"

@@ -108,7 +108,7 @@ def new_run(
         limits_of(
             list(pipeline.models.values()),
             config.min_class_events,
-            config.max_waiting,
+            config.max_pending_classes,
             _codec_rules(pipeline),
             config.max_text_bytes,
         ),
@@ -162,7 +162,7 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
         session_ms=kafka.session_timeout_ms,
         stall_seconds=kafka.stall_seconds,
         security=kafka.security,
-        align_seconds=None if config.labels is None else config.labels.align_ms / 1000,
+        align_seconds=None if config.labels is None else config.labels.merge_wait_ms / 1000,
     )
 
 
@@ -194,10 +194,10 @@ def late_rules(pipeline: Pipeline) -> LateRules | None:
     if labels is None:
         return None
     return LateRules(
-        wait_ms=1000 * labels.wait_seconds,
+        wait_ms=1000 * labels.expire_after_seconds,
         max_events=labels.max_events,
         max_bytes=labels.max_bytes,
-        max_early=labels.max_early,
+        max_early=labels.max_early_labels,
         clock_step_ms=1000 * labels.max_clock_step_seconds,
     )
 
@@ -205,14 +205,14 @@ def late_rules(pipeline: Pipeline) -> LateRules | None:
 def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes, accept: bool) -> Settings:
     config, run = pipeline.config, pipeline.config.run
     return Settings(
-        batch=run.batch,
-        commit_seconds=None if run.commit_ms is None else run.commit_ms / 1000,
-        commit_events=run.commit_events,
-        snapshot_seconds=run.snapshot_seconds,
-        snapshot_events=run.snapshot_every,
+        batch=run.batch_size,
+        commit_seconds=None if run.commit_interval_ms is None else run.commit_interval_ms / 1000,
+        commit_events=run.commit_interval_events,
+        snapshot_seconds=run.snapshot_interval_seconds,
+        snapshot_events=run.snapshot_interval_events,
         bad_events=cast(Literal["dead-letter", "skip", "stop"], config.bad_events),
-        top=config.top,
-        pack=config.pack,
+        top=config.top_k,
+        pack=config.batch_messages,
         late=late_rules(pipeline),
         events_format=cast(Format, config.events_format),
         wishes=wishes,

@@ -51,8 +51,8 @@ def test_it_says_by_which_names_metrics_are_served(tmp_path: Path) -> None:
 
 
 def test_a_file_run_says_so_too(tmp_path: Path) -> None:
-    text = '[pipeline]\nname = "p"\n[source]\ndataset = "bananas"\nevents = 50\n'
-    done = invoke(tmp_path, text, "--set", "run.snapshot_every=70")
+    text = '[pipeline]\nname = "p"\n[source]\ndataset = "bananas"\nmax_events = 50\n'
+    done = invoke(tmp_path, text, "--set", "run.snapshot_interval_events=70")
     assert done.stdout.splitlines()[-5:] == [
         "events    50 of bananas",
         "commits   every 70 events",
@@ -65,7 +65,7 @@ def test_a_file_run_says_so_too(tmp_path: Path) -> None:
 def test_every_mistake_at_once(tmp_path: Path) -> None:
     text = PIPELINE + (
         'delivery = "twice"\nsession_timeout_ms = 1\n[topics]\nevents = "a/b"\n[metrics]\nport = -1\n'
-        '[[shadow]]\nname = "main"\n[[shadow]]\nfactory = "nowhere:f"\n[predictions]\npack = 1\n'
+        '[[shadow]]\nname = "main"\n[[shadow]]\nfactory = "nowhere:f"\n[predictions]\nbatch_messages = 1\n'
         '[limits]\nmin_class_events = 0\n[dead_letters]\npolicy = "ignore"\n'
     )
     done = invoke(tmp_path, text)
@@ -77,7 +77,7 @@ def test_every_mistake_at_once(tmp_path: Path) -> None:
         "metrics.port = -1",
         "shadow.0.name = 'main': another model has that name",
         "shadow.1.factory = 'nowhere:f': ModuleNotFoundError",
-        "predictions.pack = 1",
+        "predictions.batch_messages = 1",
         "limits.min_class_events = 0",
         "dead_letters.policy = 'ignore'",
     ):

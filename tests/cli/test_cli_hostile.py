@@ -163,11 +163,14 @@ DEEP = "a" + ".a" * 300
             "[model]\nseed = 0x" + "f" * 20_000 + "\n",
             "model.seed: a whole number of over 1024 bits",
         ),
-        ("[run]\nbatch = 0x" + "f" * 20_000 + "\n", "run.batch: a whole number of over 1024 bits"),
+        (
+            "[run]\nbatch_size = 0x" + "f" * 20_000 + "\n",
+            "run.batch_size: a whole number of over 1024 bits",
+        ),
         ('[run]\nfolder = "\\u0007\\u009b31m"\n', "no mistakes found"),
         ('[metrics]\nhost = "\\u0007"\nport = 1\n', "no mistakes found"),
         ('[model]\nkind = "\\u0007"\n', r"model.kind = '\x07'"),
-        ('["\\u0007"]\n', r"\x07: no such table"),
+        ('["\\u0007"]\n', r"\x07: unknown table"),
         ('[model]\nfactory = "\\u0007:f"\n', r"No module named '\x07'"),
     ],
 )
@@ -176,7 +179,7 @@ def test_a_pipeline_file_of_a_strangers_is_checked_in_lines(
 ) -> None:
     path = tmp_path / "p.toml"
     path.write_text(
-        '[pipeline]\nname = "p"\n[source]\ndataset = "bananas"\nevents = 5\n' + text, "utf-8"
+        '[pipeline]\nname = "p"\n[source]\ndataset = "bananas"\nmax_events = 5\n' + text, "utf-8"
     )
     done = CliRunner().invoke(root, ["check", str(path)])
     harmless(done)

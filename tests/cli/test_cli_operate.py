@@ -14,14 +14,14 @@ PIPELINE = """
 name = "small"
 [source]
 dataset = "digits"
-events = 400
+max_events = 400
 [model]
 n_trees = 3
 [[shadow]]
 name = "other"
 n_trees = 2
 [run]
-snapshot_every = 200
+snapshot_interval_events = 200
 folder = "run"
 """
 

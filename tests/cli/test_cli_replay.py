@@ -18,7 +18,7 @@ from streamforest.io.tools.replay import ReplayOptions
 from streamforest.runtime.config.load import load_pipeline
 
 KAFKA = '[kafka]\nbootstrap_servers = "there:9"\n'
-PIPELINE = f'[pipeline]\nname = "p"\n{KAFKA}[source]\ndataset = "digits"\nevents = 30\n'
+PIPELINE = f'[pipeline]\nname = "p"\n{KAFKA}[source]\ndataset = "digits"\nmax_events = 30\n'
 
 
 @dataclass
@@ -63,7 +63,7 @@ def test_the_format_is_that_of_the_pipeline_unless_another_is_given(sent: Sent) 
         assert (where.servers, options.topic, options.form) == ("there:9", "p.events", form)
         assert source.total == 30
     sent.calls.clear()
-    assert invoke("bananas", "--events", "5").exit_code == 0
+    assert invoke("bananas", "--max-events", "5").exit_code == 0
     assert (sent.only[0].servers, sent.only[2].form) == ("127.0.0.1:9092", "json")
 
 
@@ -95,10 +95,22 @@ def test_lines_of_json_are_not_sent_to_a_topic_of_messagepack(sent: Sent) -> Non
         (["digits", "--every", "400"], "--every: has no effect without --order"),
         (["digits", "--seed", "0"], "--seed: has no effect without --order or --bad"),
         (["p.toml", "--every", "9"], "or --set source.schedule.every=…"),
-        (["p.toml", "--label", "y"], "--label: for .csv and .parquet files only; use --set source"),
-        (["p.toml", "--id", "a"], "--id: for .csv and .parquet files only; use --set source.id=…"),
-        (["e.jsonl", "--label", "y"], "--label: for .csv and .parquet files only; remove it"),
-        (["digits", "--id", "a"], "--id: for .csv and .parquet files only; remove it"),
+        (
+            ["p.toml", "--label-column", "y"],
+            "--label-column: for .csv and .parquet files only; use --set source",
+        ),
+        (
+            ["p.toml", "--id-column", "a"],
+            "--id-column: for .csv and .parquet files only; use --set source.id_column=…",
+        ),
+        (
+            ["e.jsonl", "--label-column", "y"],
+            "--label-column: for .csv and .parquet files only; remove it",
+        ),
+        (
+            ["digits", "--id-column", "a"],
+            "--id-column: for .csv and .parquet files only; remove it",
+        ),
         (["e.jsonl", "--label-delay", "4"], "--label-delay: has no effect for e.jsonl"),
         (["e.jsonl", "--vectors"], "--vectors: has no effect for e.jsonl"),
         (["e.jsonl", "--format", "json"], "--format: has no effect for e.jsonl"),
@@ -132,7 +144,7 @@ def test_an_order_leaves_the_rest_of_the_files_schedule_alone(sent: Sent) -> Non
 
 def test_a_file_without_kafka_takes_all_its_settings(sent: Sent) -> None:
     path = written('[pipeline]\nname = "p"\n[source]\ndataset = "digits"\n')
-    done = invoke(path, "--set", "source.events=20", "--bootstrap-servers", "here:1")
+    done = invoke(path, "--set", "source.max_events=20", "--bootstrap-servers", "here:1")
     assert done.exit_code == 0, done.stderr
     where, source, options = sent.only
     assert (where.servers, source.total, options.topic) == ("here:1", 20, "p.events")

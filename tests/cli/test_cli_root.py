@@ -76,7 +76,7 @@ def outcome(error: BaseException) -> Result:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (ConfigError("run.batch = 0: expected more"), 2),
+        (ConfigError("run.batch_size = 0: expected more"), 2),
         (ChangedError("model.seed is 5 and was 0"), 2),
         (ParameterError("n_trees=0: use more"), 2),
         (CapacityError("max_classes"), 2),

@@ -18,15 +18,15 @@ TEXT = """
 name = "small"
 [source]
 dataset = "digits"
-events = 600
+max_events = 600
 [source.schedule]
 first = 2
 every = 60
 [model]
 n_trees = 5
 [run]
-batch = 40
-snapshot_every = 200
+batch_size = 40
+snapshot_interval_events = 200
 """
 
 
@@ -90,7 +90,7 @@ def test_a_limited_run_says_where_it_stands_and_the_next_goes_on() -> None:
 
 
 def test_flag_over_environment_over_file() -> None:
-    environ = {"STREAMFOREST_RUN__FOLDER": "env", "STREAMFOREST_SOURCE__EVENTS": "100"}
+    environ = {"STREAMFOREST_RUN__FOLDER": "env", "STREAMFOREST_SOURCE__MAX_EVENTS": "100"}
     done = invoke("--set", "run.folder=flag", "--quiet", **environ)
     assert "100 of 100" in done.stdout
     assert Path("flag/commit.json").is_file()
@@ -98,12 +98,12 @@ def test_flag_over_environment_over_file() -> None:
 
 
 def test_wrong_settings_are_exit_code_2_and_touch_nothing() -> None:
-    done = invoke("--set", "model.n_tres=3", "--set", "run.batch=0")
+    done = invoke("--set", "model.n_tres=3", "--set", "run.batch_size=0")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "Error: small.toml: 2 problems",
-        "  model.n_tres (from --set): no such key in [model]; did you mean n_trees?",
-        "  run.batch = 0 (from --set): expected a whole number from 1 to 100,000",
+        "  model.n_tres (from --set): unknown key in [model]; did you mean n_trees?",
+        "  run.batch_size = 0 (from --set): expected a whole number from 1 to 100,000",
     ]
     assert not Path("runs").exists()
 

@@ -23,11 +23,11 @@ TEXT = """
 name = "small"
 [source]
 dataset = "digits"
-events = 1000
+max_events = 1000
 [model]
 n_trees = 2
 [run]
-snapshot_every = 1000
+snapshot_interval_events = 1000
 keep_snapshots = 2
 """
 FOLDER = Path("runs/small/snapshots")

@@ -40,17 +40,17 @@ model_scope = "{scope}"
 [model]
 n_trees = 3
 [run]
-batch = 50
-commit_ms = 100
-commit_events = 200
-snapshot_every = 400
+batch_size = 50
+commit_interval_ms = 100
+commit_interval_events = 200
+snapshot_interval_events = 400
 folder = "{folder}"
 [metrics]
 port = 0
 """
 
 
-LABELS = "[labels]\nwait_seconds = 3\nmax_clock_step_seconds = 60\nalign_ms = 200\n"
+LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\nmerge_wait_ms = 200\n"
 
 
 class Member(ForkedConsumer):

@@ -37,10 +37,10 @@ session_timeout_ms = 2000
 delivery = "{delivery}"
 {model}
 [run]
-batch = 100
-commit_ms = 150
-commit_events = 300
-snapshot_every = 500
+batch_size = 100
+commit_interval_ms = 150
+commit_interval_events = 300
+snapshot_interval_events = 500
 folder = "{folder}"
 [metrics]
 port = 0

@@ -22,9 +22,9 @@ session_timeout_ms = 6000
 [model]
 n_trees = 3
 [run]
-batch = 100
-commit_ms = 100
-snapshot_every = 300
+batch_size = 100
+commit_interval_ms = 100
+snapshot_interval_events = 300
 folder = "{folder}"
 [metrics]
 port = 0

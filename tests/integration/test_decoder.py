@@ -42,9 +42,9 @@ decoder = "{module}:decode"
 [model]
 n_trees = 2
 [run]
-commit_ms = 50
-batch = 50
-snapshot_every = 100000
+commit_interval_ms = 50
+batch_size = 50
+snapshot_interval_events = 100000
 folder = "run"
 [metrics]
 port = 0
@@ -105,13 +105,13 @@ def test_the_example_survives_kills_to_the_last_bit(kafka_broker: Broker, tmp_pa
             ),
             *(
                 "--set",
-                "run.batch=100",
+                "run.batch_size=100",
                 "--set",
-                "run.commit_events=200",
+                "run.commit_interval_events=200",
                 "--set",
                 "metrics.port=0",
             ),
-            *("--set", "run.snapshot_every=700", "--drain"),
+            *("--set", "run.snapshot_interval_events=700", "--drain"),
         ]
         for failpoint, passes in kills:
             with ForkedConsumer(
@@ -227,10 +227,12 @@ def test_check_knows_decoders(tmp_path: Path) -> None:
     done = check(tmp_path, kafka + '[events]\ndecoder = "mine:decode"\n')
     assert done.exit_code == 0, done.stderr
     assert "mine:decode" in done.stdout
-    done = check(tmp_path, kafka + '[events]\ndecoder = "nobody:f"\nmax_text = 0\nmax_depth = 1\n')
+    done = check(
+        tmp_path, kafka + '[events]\ndecoder = "nobody:f"\nmax_text_length = 0\nmax_depth = 1\n'
+    )
     for part in (
         "events.decoder = 'nobody:f': ModuleNotFoundError: No module named 'nobody'",
-        "events.max_text = 0: expected a whole number from 1",
+        "events.max_text_length = 0: expected a whole number from 1",
         "events.max_depth = 1: expected a whole number from 2",
     ):
         assert part in done.stderr

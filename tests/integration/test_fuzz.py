@@ -44,9 +44,9 @@ max_classes = 50
 max_features = 100
 [limits]
 min_class_events = 2
-max_waiting = 1000
+max_pending_classes = 1000
 [run]
-commit_ms = 100
+commit_interval_ms = 100
 folder = "run"
 [metrics]
 port = {port}
@@ -178,16 +178,16 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 partitions = 1
 [labels]
-wait_seconds = 10
+expire_after_seconds = 10
 max_events = 500
-max_early = 200
+max_early_labels = 200
 max_bytes = 500000
 [model]
 n_trees = 3
 max_classes = 50
 max_features = 100
 [run]
-commit_ms = 100
+commit_interval_ms = 100
 folder = "{folder}"
 [metrics]
 port = {port}

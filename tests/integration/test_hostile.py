@@ -38,7 +38,7 @@ bootstrap_servers = "{servers}"
 [events]
 format = "{form}"
 [run]
-batch = {batch}
+batch_size = {batch}
 folder = "{folder}"
 [model]
 kind = "{kind}"

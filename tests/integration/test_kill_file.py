@@ -25,9 +25,9 @@ name = "recorded"
 file = "{file}"
 {model}
 [run]
-batch = 100
-commit_events = 300
-snapshot_every = 600
+batch_size = 100
+commit_interval_events = 300
+snapshot_interval_events = 600
 folder = "{folder}"
 """
 FILES = ("predictions.jsonl", "dead_letters.jsonl", "journal.jsonl")

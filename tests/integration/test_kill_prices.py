@@ -27,9 +27,9 @@ kind = "stream"
 n_trees = 4
 seed = 1
 [run]
-batch = 25
-commit_events = 50
-snapshot_every = 100
+batch_size = 25
+commit_interval_events = 50
+snapshot_interval_events = 100
 folder = "{folder}"
 """
 

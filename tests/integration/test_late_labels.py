@@ -26,7 +26,7 @@ from streamforest.runtime.factory import opened
 from streamforest.runtime.processing.loop import Run
 from streamforest.testing.broker.server import Broker
 
-LABELS = "[labels]\nwait_seconds = 3\nmax_clock_step_seconds = 60\nalign_ms = 200\n"
+LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\nmerge_wait_ms = 200\n"
 PIPELINE = """
 [pipeline]
 name = "{name}"
@@ -36,7 +36,7 @@ session_timeout_ms = 6000
 [model]
 n_trees = 3
 [run]
-commit_ms = 100
+commit_interval_ms = 100
 folder = "{folder}"
 [metrics]
 port = 0
@@ -167,7 +167,7 @@ def test_accuracy_is_of_the_prediction_made_at_the_time(case: Case) -> None:
 
 def test_the_store_has_its_bounds(case: Case) -> None:
     now = an_hour_ago()
-    more = "[labels]\nmax_events = 50\nmax_early = 20\nmax_bytes = 65536\n"
+    more = "[labels]\nmax_events = 50\nmax_early_labels = 20\nmax_bytes = 65536\n"
     case.send(*(event(now + i, f"e{i}", 1.0) for i in range(200)))
     case.send(*(label(now + 300 + i, f"n{i}", "a") for i in range(100)))
     run = case.drain(more)

@@ -43,9 +43,9 @@ name = "other"
 kind = "online"
 n_trees = 2
 [run]
-commit_ms = 100
-commit_events = 100
-snapshot_every = 100
+commit_interval_ms = 100
+commit_interval_events = 100
+snapshot_interval_events = 100
 keep_snapshots = 20
 folder = "{folder}"
 [metrics]
@@ -193,7 +193,7 @@ def test_a_model_is_rolled_back(case: Case) -> None:
     case.feed(200)  # what should not have been learned
     case.drain()
     case.feed(50)
-    for origin, told in (("committed", "commit"), ("end", "50 records will not be read")):
+    for origin, told in (("last-commit", "commit"), ("log-end", "50 records will not be read")):
         done = case.snapshots("adopt", case.path, "s-000000000300", "--from", origin)
         assert done.exit_code == 0, done.stderr
         assert told in done.stdout

@@ -40,8 +40,8 @@ partitions = 2
 [model]
 n_trees = 3
 [run]
-batch = 100
-commit_ms = 100
+batch_size = 100
+commit_interval_ms = 100
 folder = "{folder}"
 [metrics]
 port = 0
@@ -118,7 +118,7 @@ def test_a_clean_stop_leaves_nothing_to_replay(case: Case) -> None:
 def test_packed_predictions_are_the_same(case: Case) -> None:
     case.drain()
     send(case.servers, case.events, events(600), 2)
-    case.drain("predictions.pack=true")
+    case.drain("predictions.batch_messages=true")
     model = ConsistentForestClassifier(n_trees=3, seed=0)
     verdict = judge(case.servers, case.name, case.events, model, case.folder)
     records = sum(len(r) for r in read_all(case.servers, f"{case.name}.predictions").values())

@@ -30,8 +30,8 @@ n_trees = 3
 name = "shade"
 n_trees = 2
 [run]
-commit_ms = 100
-snapshot_seconds = 1
+commit_interval_ms = 100
+snapshot_interval_seconds = 1
 folder = "run"
 [metrics]
 port = {port}

@@ -36,9 +36,9 @@ delivery = "{delivery}"
 [model]
 n_trees = 3
 [run]
-batch = 50
-commit_ms = 100
-snapshot_every = 400
+batch_size = 50
+commit_interval_ms = 100
+snapshot_interval_events = 400
 folder = "{folder}"
 [metrics]
 port = {port}

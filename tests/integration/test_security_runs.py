@@ -95,7 +95,7 @@ def test_the_other_commands_log_in_too(case: Case, monkeypatch: pytest.MonkeyPat
     def invoke(*arguments: str) -> Result:
         return runner.invoke(root, list(arguments))
 
-    sending = ["replay", "digits", "--topic", topics.events, "--events", "60", "--bad", "0.3"]
+    sending = ["replay", "digits", "--topic", topics.events, "--max-events", "60", "--bad", "0.3"]
     sending += ["--bootstrap-servers", broker.at("sasl_tls"), "-q", "--partitions", "2"]
     sending += [
         "--set",

@@ -63,7 +63,7 @@ n_trees = 2
 [dead_letters]
 policy = "{policy}"
 [run]
-commit_ms = 100
+commit_interval_ms = 100
 folder = "{folder}"
 [metrics]
 port = 0
@@ -328,7 +328,7 @@ def test_header_names_that_are_no_text_stop_nothing(case: Case) -> None:
 
 def test_each_limit_has_its_own_dead_letters(case: Case) -> None:
     with case.path.open("a") as file:
-        file.write("[events]\nmax_bytes = 2000\nmax_text = 20\nmax_depth = 4\n")
+        file.write("[events]\nmax_bytes = 2000\nmax_text_length = 20\nmax_depth = 4\n")
     messages: list[tuple[bytes, bytes]] = [
         (b'{"x": {"a": 1}, "y": "b", "more": [[[1]]]}', b""),
         (b'{"x": {"a": 1}, "y": "b", "more": [[[[1]]]]}', b"too_deep"),

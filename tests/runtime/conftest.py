@@ -11,15 +11,15 @@ TEXT = """
 name = "small"
 [source]
 dataset = "digits"
-events = 600
+max_events = 600
 [source.schedule]
 first = 2
 every = 60
 [model]
 n_trees = 5
 [run]
-batch = 40
-snapshot_every = 200
+batch_size = 40
+snapshot_interval_events = 200
 """
 
 

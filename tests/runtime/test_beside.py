@@ -171,7 +171,7 @@ def test_a_pipeline_is_loaded_with_its_own(write: Write) -> None:
     )
     path = folder / "p.toml"
     path.write_text(
-        '[pipeline]\nname = "p"\n[source]\ndataset = "digits"\nevents = 10\n'
+        '[pipeline]\nname = "p"\n[source]\ndataset = "digits"\nmax_events = 10\n'
         '[model]\nfactory = "river:model"\n'
     )
     assert list(load_pipeline(path).models) == ["main"]

@@ -265,18 +265,18 @@ def test_the_settings_of_late_labels_are_checked(tmp_path: Path) -> None:
     path.write_text(text + '[topics]\nlabels = "l"\n', encoding="utf-8")
     labels = load_pipeline(path).config.labels
     assert labels is not None
-    assert labels.wait_seconds == 86_400
-    wrong = '[labels]\nwait_seconds = 0\nmax_event = 3\n[topics]\nlabels = "p.events"\n'
+    assert labels.expire_after_seconds == 86_400
+    wrong = '[labels]\nexpire_after_seconds = 0\nmax_event = 3\n[topics]\nlabels = "p.events"\n'
     path.write_text(text + wrong, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_pipeline(path)
     told = str(caught.value)
-    assert "labels.wait_seconds = 0" in told
+    assert "labels.expire_after_seconds = 0" in told
     assert "labels.max_event" in told
     assert "did you mean max_events?" in told
     assert "topics.labels = 'p.events'" in told
     path.write_text('[pipeline]\nname = "p"\n[source]\ndataset = "digits"\n[labels]\n', "utf-8")
-    with pytest.raises(ConfigError, match=r"add \[kafka\] servers"):
+    with pytest.raises(ConfigError, match=r"add \[kafka\] bootstrap_servers"):
         load_pipeline(path)
 
 

@@ -18,7 +18,7 @@ GOOD = """
 name = "p"
 [source]
 dataset = "digits"
-events = 100
+max_events = 100
 """
 
 
@@ -42,7 +42,7 @@ def test_defaults(tmp_path: Path) -> None:
     pipeline = load(tmp_path, GOOD)
     config = pipeline.config
     assert config.run.folder == Path("runs/p")
-    assert (config.run.batch, config.run.snapshot_every) == (100, 1000)
+    assert (config.run.batch_size, config.run.snapshot_interval_events) == (100, 1000)
     assert (config.models[0].kind, config.source.schedule) == ("consistent", None)
     assert pipeline.source.total == 100
     assert list(pipeline.models) == ["main"]
@@ -89,7 +89,7 @@ def test_all_problems_at_once_each_with_key_value_and_remedy(tmp_path: Path) -> 
 name = "a/b"
 [source]
 dataset = "digit"
-eventz = 3
+max_eventz = 3
 [source.schedule]
 first = 0
 [model]
@@ -97,20 +97,20 @@ n_tres = 10
 tau = -1
 lam = "much"
 [run]
-batch = true
+batch_size = true
 """
-    found = problems(tmp_path, text, "run.snapshot_every=0.5")
+    found = problems(tmp_path, text, "run.snapshot_interval_events=0.5")
     expected = [
-        "pipelin: no such table; did you mean pipeline?",
+        "pipelin: unknown table; did you mean pipeline?",
         "pipeline.name = 'a/b': expected a name of letters",
-        "source.eventz: no such key in [source]; did you mean events?",
+        "source.max_eventz: unknown key in [source]; did you mean max_events?",
         "source.dataset = 'digit': no such set; did you mean digits?",
         "source.schedule.first = 0: expected a whole number from 1 to 1,000,000",
-        "model.n_tres: no such key in [model]; did you mean n_trees?",
+        "model.n_tres: unknown key in [model]; did you mean n_trees?",
         "model.lam = 'much': use a number",
         "model.tau = -1: use a number",
-        "run.batch = True: expected a whole number",
-        "run.snapshot_every = 0.5 (from --set): expected a whole number",
+        "run.batch_size = True: expected a whole number",
+        "run.snapshot_interval_events = 0.5 (from --set): expected a whole number",
     ]
     assert len(found) == len(expected)
     for start, problem in zip(expected, found):
@@ -144,7 +144,7 @@ def test_unknown_kind_and_far_off_parameter_list_what_is_valid(tmp_path: Path) -
     (kind,) = problems(tmp_path, GOOD, "model.kind=perceptron")
     assert kind.endswith("no such model; valid are consistent, online, stream, ncm")
     (name,) = problems(tmp_path, GOOD, "model.xyz=1")
-    assert "no such key in [model]; valid are kind, n_trees, lam" in name
+    assert "unknown key in [model]; valid are kind, n_trees, lam" in name
 
 
 def test_a_schedule_that_does_not_fit_the_labels(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_schedule_that_does_not_fit_the_labels(tmp_path: Path) -> None:
 
 
 def test_a_long_value_is_cut_in_the_message(tmp_path: Path) -> None:
-    (problem,) = problems(tmp_path, GOOD, f"run.batch={'9' * 5000}")
+    (problem,) = problems(tmp_path, GOOD, f"run.batch_size={'9' * 5000}")
     assert len(problem) < 200
 
 
@@ -193,7 +193,7 @@ def test_a_parameter_of_another_kind_names_that_kind(tmp_path: Path) -> None:
     text = GOOD + '[model]\nkind = "stream"\nlam = 3\nn_tree = 4\n'
     assert problems(tmp_path, text) == [
         "model.lam: no parameter of kind = 'stream'; it belongs to kind = 'consistent'",
-        "model.n_tree: no such key in [model]; did you mean n_trees?",
+        "model.n_tree: unknown key in [model]; did you mean n_trees?",
     ]
 
 
@@ -209,7 +209,7 @@ def test_a_class_is_no_kind_but_tells_which(tmp_path: Path, written: str, meant:
 def test_a_variable_is_named_where_it_makes_a_table_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(GOOD)
-    with pytest.raises(ConfigError, match=r"foo \(from STREAMFOREST_FOO__BAR\): no such table"):
+    with pytest.raises(ConfigError, match=r"foo \(from STREAMFOREST_FOO__BAR\): unknown table"):
         load_pipeline(path, {"STREAMFOREST_FOO__BAR": "1"})
 
 

@@ -31,7 +31,9 @@ OTHER = {"reason": "by revision 1, now by 2"}
 
 
 def opened(path: Path, folder: Path, accept: bool = False) -> AbstractContextManager[Run]:
-    pipeline = load_pipeline(path, {}, [KIND, "run.commit_events=40", f"run.folder={folder}"])
+    pipeline = load_pipeline(
+        path, {}, [KIND, "run.commit_interval_events=40", f"run.folder={folder}"]
+    )
     return open_run(pipeline, accept_version_change=accept)
 
 
@@ -138,7 +140,7 @@ def test_events_learned_by_another_rule_are_not_learned_again_unasked(
     ):
         pass
     command = ["run", str(small), "--quiet", "--set", KIND, "--set", f"run.folder={folder}"]
-    done = CliRunner().invoke(root, [*command, "--set", "run.commit_events=40"])
+    done = CliRunner().invoke(root, [*command, "--set", "run.commit_interval_events=40"])
     assert done.exit_code == 1
     assert "stop it cleanly" in done.stderr
     # asked once: the snapshot that follows is of the new rule

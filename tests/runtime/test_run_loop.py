@@ -65,20 +65,24 @@ def test_predictions_are_those_of_the_model_event_by_event(small: Path, tmp_path
     ]
 
 
-@pytest.mark.parametrize("flag", ["run.batch=1", "run.batch=7", "run.batch=600", "model.n_jobs=2"])
+@pytest.mark.parametrize(
+    "flag", ["run.batch_size=1", "run.batch_size=7", "run.batch_size=600", "model.n_jobs=2"]
+)
 def test_batch_size_and_threads_change_no_byte(small: Path, tmp_path: Path, flag: str) -> None:
     assert whole(small, tmp_path / "a") == whole(small, tmp_path / "b", flag)
 
 
 def test_snapshot_interval_changes_no_byte(small: Path, tmp_path: Path) -> None:
-    assert whole(small, tmp_path / "a") == whole(small, tmp_path / "b", "run.snapshot_every=90")
+    assert whole(small, tmp_path / "a") == whole(
+        small, tmp_path / "b", "run.snapshot_interval_events=90"
+    )
 
 
 def test_recovery_that_was_interrupted_begins_anew(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker goes away in the middle of it; here the file plays its part."""
-    folder, flag = tmp_path / "run", "run.commit_events=40"
+    folder, flag = tmp_path / "run", "run.commit_interval_events=40"
 
     def end(run: Run) -> None:
         run.snapshots.wait()  # so that the next commit names it
@@ -452,9 +456,9 @@ def test_how_new_an_event_is_goes_out_with_its_prediction(small: Path, tmp_path:
     """As of that event, however the run is cut; the first event has nothing to be compared with."""
     ncm = "model.kind=ncm"
     files = whole(small, tmp_path / "whole", ncm)
-    with opened(small, tmp_path / "cut", ncm, "run.batch=7") as run:
+    with opened(small, tmp_path / "cut", ncm, "run.batch_size=7") as run:
         run.consume(max_events=130)
-    with opened(small, tmp_path / "cut", ncm, "run.batch=50") as run:
+    with opened(small, tmp_path / "cut", ncm, "run.batch_size=50") as run:
         assert run.consume() == "finished"
     assert contents(tmp_path / "cut") == files
     written = [json.loads(line) for line in files["predictions.jsonl"].splitlines()]

@@ -233,7 +233,7 @@ def test_every_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_without_a_pipeline_file_there_is_no_table_but_kafka() -> None:
     with pytest.raises(
-        ConfigError, match=r"kafa \(from --set\): no such table; did you mean kafka"
+        ConfigError, match=r"kafa \(from --set\): unknown table; did you mean kafka"
     ):
         connection_from({}, ["kafa.security_protocol=SSL"], None, "here:1")
     with pytest.raises(ConfigError, match="STREAMFOREST_KAFA__SECURITY"):

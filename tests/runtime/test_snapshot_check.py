@@ -95,7 +95,7 @@ def test_a_snapshot_that_a_start_would_refuse_is_not_named(
         run.snapshots.wait()  # so that the next commit would name it
         seen[run.events] = named(run), run.snapshots.names()
 
-    with opened(small, folder, "run.commit_events=40", telemetry=metrics) as run:
+    with opened(small, folder, "run.commit_interval_events=40", telemetry=metrics) as run:
         with broken_dump():
             run.consume(stop=lambda: run.events >= 360, watch=watch)
         # at 200 and at the stop; neither has left anything

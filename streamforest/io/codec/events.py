@@ -153,7 +153,7 @@ def invalid(error: msgspec.ValidationError) -> EventError:
     """What the codec found wrong with the fields of a message."""
     text = str(error)
     if "of length <=" in text:
-        return EventError(f"no event: {text} (events.max_text)", "too_long")
+        return EventError(f"no event: {text} (events.max_text_length)", "too_long")
     return EventError(f"no event: {text}", "invalid")
 
 

@@ -233,7 +233,7 @@ def _gone(partition: Partition, first: int) -> str:
     return (
         f"events of {partition[0]}-{partition[1]}{where} are gone from the log, but the newest "
         "usable snapshot is older than they are: raise the topic's retention, or snapshot more "
-        "often (run.snapshot_seconds)"
+        "often (run.snapshot_interval_seconds)"
     )
 
 

@@ -305,7 +305,7 @@ def _check_columns(path: Path, names: list[str], label: str, identity: str | Non
     for name in names:
         if not _is_unicode(name):
             raise ConfigError(f"file = '{path}': the column {name!r} is not named in UTF-8")
-    for key, wanted in (("label", label), ("id", identity)):
+    for key, wanted in (("label_column", label), ("id_column", identity)):
         if wanted is not None and wanted not in names:
             there = printable(", ".join(names))
             raise ConfigError(f"{key} = {wanted!r}: {path} has no such column; it has {there}")

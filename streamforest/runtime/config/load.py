@@ -75,7 +75,12 @@ def load_pipeline(
     name = check.read("pipeline", schema.PIPELINE)["name"]
     events = check.read("events", schema.EVENTS)
     kafka = _kafka(check, str(name))
-    bounds = Bounds(**{key: events[key] for key in Bounds.__dataclass_fields__})
+    bounds = Bounds(
+        max_bytes=events["max_bytes"],
+        max_text=events["max_text_length"],
+        max_depth=events["max_depth"],
+        max_items=events["max_items"],
+    )
     read_here = kafka is None or (bootstrap_servers is not None and "source" in settings.tables)
     table, source = read_source(check, bounds, needed=read_here)
     if table is not None and read_here and events["decoder"] is None:
@@ -109,11 +114,11 @@ def load_pipeline(
         events_format=events["format"],
         bounds=bounds,
         min_class_events=limits["min_class_events"],
-        max_waiting=limits["max_waiting"],
+        max_pending_classes=limits["max_pending_classes"],
         max_text_bytes=limits["max_text_bytes"],
         bad_events=letters["policy"],
-        top=predictions["top"],
-        pack=predictions["pack"],
+        top_k=predictions["top_k"],
+        batch_messages=predictions["batch_messages"],
         metrics_host=metrics["host"],
         metrics_port=port,
         metrics_allowed=tuple(metrics["allowed_hosts"]),

@@ -44,12 +44,13 @@ def whole(least: int, most: int, default: Any = REQUIRED) -> Option:
 def nearest(name: str, valid: list[str]) -> str:
     """The remedy for a wrong name: the closest valid one, else all of them.
 
-    >>> nearest("n_tres", ["n_trees", "seed"])
-    'did you mean n_trees?'
+    >>> nearest("n_tres", ["n_trees", "seed"]), nearest("trees", ["n_trees", "seed"])
+    ('did you mean n_trees?', 'did you mean n_trees?')
     >>> nearest("colour", ["n_trees", "seed"])
     'valid are n_trees, seed'
     """
     close = difflib.get_close_matches(name, valid, n=1)
+    close += [one for one in valid if len(name) > 3 and name in one]
     return f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"
 
 
@@ -73,9 +74,9 @@ class Checker:
     def unknown(self, dotted: str, valid: list[str]) -> None:
         """Note a key or table that does not exist."""
         *parents, name = dotted.split(".")
-        what = f"no such key in [{'.'.join(parents)}]" if parents else "no such table"
+        kind = f"unknown key in [{'.'.join(parents)}]" if parents else "unknown table"
         where = self.settings.where(dotted)
-        self.problems.append(f"{dotted}{where}: {what}; {nearest(name, valid)}")
+        self.problems.append(f"{dotted}{where}: {kind}; {nearest(name, valid)}")
 
     def table(self, dotted: str) -> dict[str, Any]:
         """The raw table called `dotted`; empty where there is none."""

@@ -32,9 +32,9 @@ class SourceTable:
 
     dataset: str | None
     file: Path | None
-    events: int | None
-    label: str
-    id: str | None
+    max_events: int | None
+    label_column: str
+    id_column: str | None
     schedule: ClassSchedule | None
 
 
@@ -63,23 +63,23 @@ class KafkaTable:
 class LabelsTable:
     """`[labels]`: labels that come by themselves, how long they are waited for and how many."""
 
-    wait_seconds: int
+    expire_after_seconds: int
     max_events: int
     max_bytes: int
-    max_early: int
+    max_early_labels: int
     max_clock_step_seconds: int
-    align_ms: int
+    merge_wait_ms: int
 
 
 @dataclass(frozen=True)
 class RunTable:
     """`[run]`: sizes and intervals, where files go."""
 
-    batch: int
-    commit_ms: int | None
-    commit_events: int
-    snapshot_every: int | None
-    snapshot_seconds: int | None
+    batch_size: int
+    commit_interval_ms: int | None
+    commit_interval_events: int
+    snapshot_interval_events: int | None
+    snapshot_interval_seconds: int | None
     keep_snapshots: int
     folder: Path
     file_mode: int = FILE_MODE
@@ -99,11 +99,11 @@ class Config:
     events_format: str
     bounds: Bounds
     min_class_events: int
-    max_waiting: int
+    max_pending_classes: int
     max_text_bytes: int | None
     bad_events: str
-    top: int
-    pack: bool
+    top_k: int
+    batch_messages: bool
     metrics_host: str
     metrics_port: int
     metrics_allowed: tuple[str, ...]
@@ -148,9 +148,9 @@ PIPELINE = {
 SOURCE = {
     "dataset": text("the name of a recorded set"),
     "file": text("the path of a .jsonl, .csv or .parquet file"),
-    "events": whole(1, 10**12, default=None),
-    "label": text("the column that holds the label", "y"),
-    "id": text("the column that holds the id"),
+    "max_events": whole(1, 10**12, default=None),
+    "label_column": text("the column that holds the label", "y"),
+    "id_column": text("the column that holds the id"),
 }
 SCHEDULE = {
     "order": Option(
@@ -207,37 +207,37 @@ _TOPIC = Option(
 )
 TOPICS = dict.fromkeys(("events", "labels", "predictions", "dead_letters", "journal"), _TOPIC)
 LABELS = {
-    "wait_seconds": whole(1, 10**9, default=86_400),
+    "expire_after_seconds": whole(1, 10**9, default=86_400),
     "max_events": whole(1, 10**7, default=100_000),
     "max_bytes": whole(1 << 16, 1 << 36, default=64 << 20),
-    "max_early": whole(1, 10**7, default=10_000),
+    "max_early_labels": whole(1, 10**7, default=10_000),
     "max_clock_step_seconds": whole(1, 10**9, default=3_600),
-    "align_ms": whole(0, 600_000, default=1_000),
+    "merge_wait_ms": whole(0, 600_000, default=1_000),
 }
 EVENTS = {
     "format": choice("json", "msgpack", default="json"),
     "decoder": text("module:function", None),
     "max_bytes": whole(64, 1 << 30, default=BOUNDS.max_bytes),
-    "max_text": whole(1, 16_384, default=BOUNDS.max_text),
+    "max_text_length": whole(1, 16_384, default=BOUNDS.max_text),
     "max_depth": whole(2, 100, default=BOUNDS.max_depth),
     "max_items": whole(16, 10**8, default=BOUNDS.max_items),
 }
 LIMITS = {
     "min_class_events": whole(1, 10**9, default=1),
-    "max_waiting": whole(1, 10**7, default=10_000),
+    "max_pending_classes": whole(1, 10**7, default=10_000),
     "max_text_bytes": whole(1_024, 1 << 36, default=None),
 }
 PREDICTIONS = {
-    "top": whole(1, 1_000, default=3),
-    "pack": Option(lambda value: isinstance(value, bool), "true or false", False),
+    "top_k": whole(1, 1_000, default=3),
+    "batch_messages": Option(lambda value: isinstance(value, bool), "true or false", False),
 }
 DEAD_LETTERS = {"policy": choice("dead-letter", "skip", "stop", default="dead-letter")}
 RUN = {
-    "batch": whole(1, 100_000, default=None),
-    "commit_ms": whole(1, 600_000, default=None),
-    "commit_events": whole(1, 10**6, default=None),
-    "snapshot_every": whole(1, 10**12, default=None),
-    "snapshot_seconds": whole(1, 86_400, default=None),
+    "batch_size": whole(1, 100_000, default=None),
+    "commit_interval_ms": whole(1, 600_000, default=None),
+    "commit_interval_events": whole(1, 10**6, default=None),
+    "snapshot_interval_events": whole(1, 10**12, default=None),
+    "snapshot_interval_seconds": whole(1, 86_400, default=None),
     "keep_snapshots": whole(1, 1_000, default=3),
     "folder": text("a path"),
     "file_mode": choice("0600", "0640", "0644", "0660", "0664", default="0600"),
@@ -291,14 +291,15 @@ def run_table(
     sent `through` a broker is another run, with a folder of its own.
     """
     folder = Path(values["folder"] or f"runs/{name}")
-    every = values["snapshot_every"] or (None if on_kafka else 1_000)
-    seconds = values["snapshot_seconds"]
+    every = values["snapshot_interval_events"] or (None if on_kafka else 1_000)
+    seconds = values["snapshot_interval_seconds"]
     return RunTable(
-        batch=values["batch"] or (500 if on_kafka else 100),
-        commit_ms=values["commit_ms"] or (500 if on_kafka else None),
-        commit_events=values["commit_events"] or (10_000 if on_kafka else every or 1_000),
-        snapshot_every=every,
-        snapshot_seconds=seconds or (60 if on_kafka and every is None else None),
+        batch_size=values["batch_size"] or (500 if on_kafka else 100),
+        commit_interval_ms=values["commit_interval_ms"] or (500 if on_kafka else None),
+        commit_interval_events=values["commit_interval_events"]
+        or (10_000 if on_kafka else every or 1_000),
+        snapshot_interval_events=every,
+        snapshot_interval_seconds=seconds or (60 if on_kafka and every is None else None),
         keep_snapshots=values["keep_snapshots"],
         folder=folder.with_name(f"{folder.name}-broker") if through else folder,
         file_mode=int(values["file_mode"], 8),

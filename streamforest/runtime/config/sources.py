@@ -14,7 +14,7 @@ from streamforest.runtime.config import schema as schema
 from streamforest.runtime.config.options import Checker, nearest
 from streamforest.runtime.config.schema import Config, SourceTable
 
-_OWN_KEY = re.compile(r"(file|label|id) = ")
+_OWN_KEY = re.compile(r"(file|label_column|id_column) = ")
 
 
 def read_source(
@@ -42,8 +42,10 @@ def open_source(table: SourceTable, bounds: Bounds) -> Source:
     """The source that a table describes; ConfigError names the key that keeps it from being read."""
     try:
         if table.file is None:
-            return RecordedSource.open(str(table.dataset), table.events, table.schedule)
-        opened = open_file(table.file, table.events, table.label, table.id, bounds)
+            return RecordedSource.open(str(table.dataset), table.max_events, table.schedule)
+        opened = open_file(
+            table.file, table.max_events, table.label_column, table.id_column, bounds
+        )
         return opened if table.schedule is None else ScheduledFile(opened, table.schedule)
     except (ConfigError, DatasetError) as error:
         own = _OWN_KEY.match(str(error)) is not None
@@ -91,4 +93,11 @@ def _table(check: Checker) -> SourceTable:
     if "schedule" in raw:
         schedule = ClassSchedule(**check.read("source.schedule", schema.SCHEDULE))
     path = Path(file) if file else None
-    return SourceTable(dataset, path, values["events"], values["label"], values["id"], schedule)
+    return SourceTable(
+        dataset,
+        path,
+        values["max_events"],
+        values["label_column"],
+        values["id_column"],
+        schedule,
+    )

@@ -5,9 +5,9 @@ that only the journal knows how far the pipeline had come. Or the model has lear
 and is to be rolled back. It is recorded in the journal as an entry that takes an event number of its own, so
 that no two snapshots ever have one name and different content.
 
-    own         the snapshot, and everything the journal lists after it learned again, publishing nothing
-    committed   the snapshot as it is, from the last commit on: what was learned in between is forgotten
-    end         the snapshot as it is, from the end of the log on: what was not yet read never will be
+    journal      learn again, without publishing, everything that the journal lists after the snapshot
+    last-commit  continue at the last commit: what was learned after the snapshot is forgotten
+    log-end      continue at the end of the log: records that were not yet read are skipped
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from streamforest.runtime.operate.inspect import folder_of, full_name
 from streamforest.runtime.recovery.replayer import apply
 from streamforest.runtime.telemetry import Silent
 
-Origin = Literal["own", "committed", "end"]
+Origin = Literal["journal", "last-commit", "log-end"]
+_RECORDED: dict[Origin, str] = {"journal": "own", "last-commit": "committed", "log-end": "end"}
+"""The words of the journal's format for each origin."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def adopt(
                 journal = read_entries(tail.records(log.idle), log.exactly_once)
                 for _, entry in journal:
                     told.take(entry)
-                    if origin == "own" and before <= entry.first:
+                    if origin == "journal" and before <= entry.first:
                         apply(
                             state,
                             entry,
@@ -98,18 +100,18 @@ def adopt(
             last, positions = told.last, told.positions
             relearned = state.events - before
             skipped = 0
-            if origin == "end":
+            if origin == "log-end":
                 ends = log.ends()
                 skipped = sum(ends[p] - at for p, at in positions.items() if p in ends)
                 positions = {p: ends.get(p, at) for p, at in positions.items()}
-            if origin != "own":
+            if origin != "journal":
                 state.positions = positions
             state.events = last.events + 1
             run.taking_up.take_over(state, _standing(last, standing))
             run.pending = Pending(
                 last.events,
                 adopted=name,
-                origin=origin,
+                origin=_RECORDED[origin],
                 moved=[(*p, at) for p, at in sorted(state.positions.items())],
             )
             run.snapshotting.now()

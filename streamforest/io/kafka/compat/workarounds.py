@@ -257,7 +257,7 @@ class TransactionalProducer:
         if self._most <= _LEAST_BATCH:
             raise BrokerError(
                 f"a message is larger than its topic allows ({error}): raise max.message.bytes of "
-                "the pipeline's own topics, or lower predictions.top"
+                "the pipeline's own topics, or lower predictions.top_k"
             ) from error
         self._most //= 4
 
