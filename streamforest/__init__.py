@@ -1,7 +1,7 @@
 """Online random forests for labelled event streams that never end and keep bringing new classes.
 
-Names are loaded on first use, so that `import streamforest` (and the command's `--help`) stays
-free of numba and River.
+Names are imported on first use, so that `import streamforest` (and the command's `--help`) imports
+neither numba nor River. The forests come from their registry; those below are also known to type checkers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamforest._version import __version__
+from streamforest.forests.core import registry
 
 if TYPE_CHECKING:
     from streamforest.forests.candidate.consistent import ConsistentForestClassifier
@@ -23,10 +24,6 @@ _HOME = {
     "BOTH": "streamforest.kernels.core.operations",
     "LEARN": "streamforest.kernels.core.operations",
     "PREDICT": "streamforest.kernels.core.operations",
-    "ConsistentForestClassifier": "streamforest.forests.candidate.consistent",
-    "NCMForestClassifier": "streamforest.forests.ncm.forest",
-    "OnlineForestClassifier": "streamforest.forests.candidate.online",
-    "StreamForestClassifier": "streamforest.forests.stream.forest",
     "load": "streamforest.forests.persistence.snapshot",
     "save": "streamforest.forests.persistence.snapshot",
 }
@@ -46,11 +43,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    forest = registry.find_class(name)
+    if forest is None:
         raise AttributeError(f"module 'streamforest' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return forest.load()
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *(forest.class_name for forest in registry.entries())})

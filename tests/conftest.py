@@ -23,7 +23,11 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / "stre
 
 pytest_plugins = ["streamforest.testing.plugin"]
 
-_COMPILE = "import sys, streamforest; getattr(streamforest, sys.argv[1])(seed=0).warm_up()"
+_COMPILE = """
+import sys
+from streamforest.forests.core import registry
+registry.get(sys.argv[1]).warm_up()
+"""
 _WORKERS = 2
 _TOGETHER = ("bench", "integration", "runtime")
 """Folders whose tests stay together, file by file."""
@@ -41,12 +45,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """What both workers need is made once, before they start: compiled kernels, and Kafka's jars."""
     from streamforest.errors import BrokerError
-    from streamforest.runtime.processing.models import KINDS
+    from streamforest.forests.core import registry
     from streamforest.testing.broker import download
 
     with ThreadPoolExecutor(_WORKERS) as pool:
-        for name in reversed(KINDS.values()):  # the last ones take longest
-            pool.submit(subprocess.run, [sys.executable, "-c", _COMPILE, name])
+        for kind in ("ncm", *registry.kinds()):  # the one that takes longest first
+            pool.submit(subprocess.run, [sys.executable, "-c", _COMPILE, kind])
         if download.missing() is None:
             try:
                 download.jars()

@@ -1,4 +1,4 @@
-"""The contestants. A new model is one `register(ModelSpec(...))`.
+"""The contestants: every forest of the registry, and the rivals, each one `register(ModelSpec(...))`.
 
 Each is brought into one of two forms: `OneByOne` (predict, then learn, event after event) or
 `Batches` (a whole array at once). Every rival gets its own defaults, the number of trees asked for,
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from streamforest.bench.machine import anonymous_bytes, java_heap_bytes
 from streamforest.datasets import Label, Stream
 from streamforest.errors import ConfigError
+from streamforest.forests.core import registry
 
 Rows = NDArray[np.float64]
 
@@ -104,12 +105,12 @@ class ModelSpec:
         return self.forest is not None
 
 
-_SPECS: dict[str, ModelSpec] = {}
+_SPECS: dict[str, ModelSpec] = {}  # rivals and variants
 
 
 def register(spec: ModelSpec) -> None:
     """Make a contestant known by its name."""
-    if spec.name in _SPECS:
+    if spec.name in _all_specs():
         raise ConfigError(f"a model called {spec.name!r} is registered already; rename one")
     _SPECS[spec.name] = spec
 
@@ -120,16 +121,15 @@ def names(extra: bool = False) -> list[str]:
     >>> "river-arf" in names(), "stream-still" in names(), "stream-still" in names(extra=True)
     (True, False, True)
     """
-    return [name for name, spec in _SPECS.items() if spec.extra == extra]
+    return [name for name, spec in _all_specs().items() if spec.extra == extra]
 
 
 def get_spec(name: str) -> ModelSpec:
     """The entry for a name; an unknown name is refused with the list of known ones."""
-    try:
-        return _SPECS[name]
-    except KeyError:
-        known = ", ".join(_SPECS)
-        raise ConfigError(f"model {name!r} is not known; choose from: {known}") from None
+    specs = _all_specs()
+    if name not in specs:
+        raise ConfigError(f"model {name!r} is not known; choose from: {', '.join(specs)}")
+    return specs[name]
 
 
 def by_dicts(model: Any, features: Sequence[str], categorical: Sequence[str] = ()) -> OneByOne:
@@ -171,30 +171,37 @@ def our_forest(class_name: str, trees: int, seed: int, **params: Any) -> Any:
     return getattr(streamforest, class_name)(n_trees=trees, seed=seed, n_jobs=1, **params)
 
 
-def register_ours(name: str, class_name: str) -> None:
-    """Enter one of our classifiers twice: by dicts and by batches."""
+def _all_specs() -> dict[str, ModelSpec]:
+    """All contestants, the forests of the registry first."""
+    ours = [
+        spec for forest in registry.entries() if forest.in_benchmark for spec in _our_specs(forest)
+    ]
+    return {spec.name: spec for spec in ours} | _SPECS
+
+
+def _our_specs(forest: registry.Entry) -> list[ModelSpec]:
+    """One of our classifiers twice: by dicts and by batches."""
+    class_name = forest.class_name
     about = class_name.removesuffix("Classifier")
-    register(
+    return [
         ModelSpec(
-            name,
+            forest.kind,
             f"{about}, dicts",
             lambda setting: by_dicts(
                 our_forest(class_name, setting.trees, setting.seed), setting.stream.features
             ),
             forest=class_name,
-        )
-    )
-    register(
+        ),
         ModelSpec(
-            f"{name}-batch",
+            f"{forest.kind}-batch",
             f"{about}, batches",
             lambda setting: by_batches(
                 our_forest(class_name, setting.trees, setting.seed), setting.stream.features
             ),
             forest=class_name,
-            batches_of=name,
-        )
-    )
+            batches_of=forest.kind,
+        ),
+    ]
 
 
 def register_variant(
@@ -318,10 +325,6 @@ def _onelearn_amf(setting: Setting) -> OneByOne:
     return OneByOne(encode, predict, learn)
 
 
-register_ours("stream", "StreamForestClassifier")  # the first is the one rivals are held against
-register_ours("ncm", "NCMForestClassifier")
-register_ours("consistent", "ConsistentForestClassifier")
-register_ours("online", "OnlineForestClassifier")
 register_variant(
     "stream-still", "StreamForest without challengers", "StreamForestClassifier", drift=False
 )

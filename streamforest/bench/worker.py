@@ -23,6 +23,7 @@ from streamforest.bench.machine import pin
 from streamforest.bench.prequential import Measurement, measure
 from streamforest.datasets import Stream
 from streamforest.errors import StreamForestError
+from streamforest.forests.core import registry
 
 WARM_UP_EVENTS = 1_000
 WARM_UP_SECONDS = 2.0
@@ -64,7 +65,9 @@ class Worker:
         context = _context()
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, spec.name, stream, trees, core), daemon=True
+            target=_serve,
+            args=(theirs, registry.entries(), spec.name, stream, trees, core),
+            daemon=True,
         )
         self._theirs = theirs
 
@@ -130,10 +133,19 @@ def _context() -> Any:
     return multiprocessing.get_context("spawn")
 
 
-def _serve(connection: Connection, name: str, stream: Stream, trees: int, core: int | None) -> None:
+def _serve(
+    connection: Connection,
+    forests: list[registry.Entry],
+    name: str,
+    stream: Stream,
+    trees: int,
+    core: int | None,
+) -> None:
     """The contestant's end: warm up, then one run for each request until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the benchmark, which ends us
     pin(core)
+    for forest in forests:
+        registry.register(forest)
     spec = models.get_spec(name)
     try:
         measure(

@@ -15,10 +15,11 @@ from support.forging import Forgery, forged, go_on, sealed, try_forgeries, valid
 
 from streamforest import ConsistentForestClassifier, StreamForestClassifier
 from streamforest.errors import SnapshotError
+from streamforest.forests.core import registry
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import decode, encode
 
-KINDS = sorted(snapshot._KINDS)
+KINDS = sorted(forest.class_name for forest in registry.entries())
 FORGERIES = int(os.environ.get("STREAMFOREST_FORGERIES", "10000"))
 """Of the long form, over all forests."""
 

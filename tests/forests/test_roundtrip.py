@@ -18,6 +18,7 @@ from support.roundtrip import ZOO, Made, feed, forests, round_trip
 import streamforest
 from streamforest import StreamForestClassifier
 from streamforest.errors import FeatureError, LabelError, SnapshotError
+from streamforest.forests.core import registry
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import decode, encode
 from streamforest.kernels.core.simd_distance import SCALE
@@ -55,7 +56,7 @@ _EVENTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("kind", sorted(snapshot._KINDS))
+@pytest.mark.parametrize("kind", sorted(forest.class_name for forest in registry.entries()))
 def test_any_events_at_all(kind: str) -> None:
     """The same with values that nobody thought of; what a forest refuses is left out."""
 

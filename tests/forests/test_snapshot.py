@@ -18,20 +18,15 @@ import streamforest
 from streamforest import (
     ConsistentForestClassifier,
     NCMForestClassifier,
-    OnlineForestClassifier,
     StreamForestClassifier,
 )
 from streamforest.errors import InputError, SnapshotError
+from streamforest.forests.core import registry
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import decode, encode
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-KINDS = [
-    ConsistentForestClassifier,
-    OnlineForestClassifier,
-    StreamForestClassifier,
-    NCMForestClassifier,
-]
+KINDS = [forest.load() for forest in registry.entries()]
 
 
 def _bounded(kind: Any, size: int) -> dict[str, Any]:

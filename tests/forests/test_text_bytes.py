@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import streamforest
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import CapacityError, FeatureError, InputError, ParameterError
+from streamforest.forests.core import registry
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.labels import LabelTable
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
@@ -20,7 +21,7 @@ from streamforest.forests.persistence.snapshot import decode, encode
 from streamforest.runtime.processing.admission import Admission, Limits
 from streamforest.text import KEPT, kept_bytes
 
-KINDS = ("Consistent", "Online", "Stream", "NCM")
+KINDS = [f.class_name.removesuffix("ForestClassifier") for f in registry.entries()]
 
 
 def forest(**parameters: Any) -> ConsistentForestClassifier:

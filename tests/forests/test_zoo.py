@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 import streamforest
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import FeatureError, InputError, LabelError
+from streamforest.forests.core import registry
 from streamforest.forests.persistence.snapshot import encode
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-KINDS = ("Consistent", "Online", "Stream", "NCM")
+KINDS = [f.class_name.removesuffix("ForestClassifier") for f in registry.entries()]
 NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64", "longdouble")
 YS = ["a", "b", "a", "b", "a"]

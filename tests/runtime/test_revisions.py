@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 from river import preprocessing
 
-import streamforest
 from streamforest import ConsistentForestClassifier
 from streamforest.cli import root
 from streamforest.errors import SnapshotError, VersionChangeError
+from streamforest.forests.core import registry
 from streamforest.forests.core.base import Forest
 from streamforest.forests.persistence import snapshot
 from streamforest.runtime.checkpoint.journal import Entry, read_entry
@@ -23,7 +23,7 @@ from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
 from streamforest.runtime.operate.whatif import whatif
 from streamforest.runtime.processing.loop import Run
-from streamforest.runtime.processing.models import KINDS, wrap_model
+from streamforest.runtime.processing.models import wrap_model
 from streamforest.runtime.recovery.revisions import check_revisions, revisions_of
 
 KIND = "model.kind=consistent"
@@ -70,8 +70,8 @@ def logs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_forest_has_one() -> None:
-    for name in KINDS.values():
-        revision = getattr(streamforest, name).learning_revision
+    for forest in registry.entries():
+        revision = forest.load().learning_revision
         assert type(revision) is int
         assert revision >= 1
 

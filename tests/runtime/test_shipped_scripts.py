@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from streamforest.forests.core import registry
 from streamforest.observe.requests import is_known
 from streamforest.runtime.config import schema as schema
 from streamforest.runtime.config.load import load_pipeline
-from streamforest.runtime.processing.models import KINDS
 
 TOP = Path(__file__).parents[2]
 SCRIPTS = sorted(
@@ -33,7 +33,7 @@ def test_a_script_runs_and_scores(script: Path, capsys: pytest.CaptureFixture[st
 def test_the_image_compiles_the_kernels_of_every_kind() -> None:
     text = (TOP / "docker" / "Dockerfile").read_text(encoding="utf-8")
     (kinds,) = re.findall(r"for kind in ([a-z ]+);", text)
-    assert kinds.split() == list(KINDS)
+    assert kinds.split() == registry.kinds()
 
 
 def test_every_service_is_confined() -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from river import preprocessing
 from safetensors.numpy import save as to_bytes
 
+import streamforest
 from streamforest.errors import InputError, SnapshotError
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import decode, encode
@@ -64,7 +65,7 @@ def valid(kind: str) -> bytes:
     """A snapshot of a pipeline that ends in a forest of this kind."""
     xs, ys = growing_stream(2 * EVENTS)
     params = {"n_trees": 2, "seed": 2, **_BOUNDED.get(kind, {})}
-    model = snapshot._KINDS[kind](**params)  # type: ignore[arg-type]
+    model = getattr(streamforest, kind)(**params)
     model.advance(xs[:EVENTS], ys[:EVENTS])
     scaler = preprocessing.StandardScaler()
     for x in xs[:20]:

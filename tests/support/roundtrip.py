@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import streamforest
 from streamforest.errors import InputError
+from streamforest.forests.core import registry
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import decode, encode
 
@@ -244,8 +246,8 @@ class Made(NamedTuple):
 
     def model(self, seed: int) -> Any:
         """A new one."""
-        kind = snapshot._KINDS[self.kind]
-        return kind(**{"n_trees": 3, "seed": seed, **self.params})  # type: ignore[arg-type]
+        kind = getattr(streamforest, self.kind)
+        return kind(**{"n_trees": 3, "seed": seed, **self.params})
 
 
 _BOUNDED: dict[str, list[dict[str, Any]]] = {
@@ -274,7 +276,7 @@ def forests() -> list[Made]:
     """Every forest there is, as it comes and with tight bounds; new kinds come by themselves."""
     return [
         Made(kind, params)
-        for kind in sorted(snapshot._KINDS)
+        for kind in sorted(forest.class_name for forest in registry.entries())
         for params in ({}, *_BOUNDED.get(kind, []))
     ]
 

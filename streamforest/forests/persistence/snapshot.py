@@ -33,13 +33,9 @@ from safetensors.numpy import save as to_bytes
 
 from streamforest._version import __version__
 from streamforest.errors import SnapshotError
-from streamforest.forests.candidate.consistent import ConsistentForestClassifier
-from streamforest.forests.candidate.online import OnlineForestClassifier
-from streamforest.forests.core import serialization
+from streamforest.forests.core import registry, serialization
 from streamforest.forests.core.base import Forest
-from streamforest.forests.ncm.forest import NCMForestClassifier
 from streamforest.forests.persistence import transformers
-from streamforest.forests.stream.forest import StreamForestClassifier
 from streamforest.private_files import create, part_of, reading, replace
 from streamforest.private_files import host as host
 from streamforest.private_files import try_lock as try_lock
@@ -51,15 +47,6 @@ _METADATA = "metadata"
 _MAX_HEADER = 16 << 20  # characters of metadata; quoted once more they may double
 _ABANDONED = 3_600  # seconds
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_KINDS: dict[str, type[Forest]] = {
-    kind.__name__: kind
-    for kind in (
-        ConsistentForestClassifier,
-        NCMForestClassifier,
-        OnlineForestClassifier,
-        StreamForestClassifier,
-    )
-}
 _DTYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -247,8 +234,9 @@ def _model(name: str, described: dict[str, Any], tensors: dict[str, NDArray[Any]
     for number, meta in enumerate(described["steps"]):
         prefix = f"models/{name}/{number}/"
         arrays = {k[len(prefix) :]: tensors.pop(k) for k in list(tensors) if k.startswith(prefix)}
-        if meta["class"] in _KINDS:
-            step = serialization.restore(_KINDS[meta["class"]], meta, arrays)
+        forest = registry.find_class(meta["class"])
+        if forest is not None:
+            step = serialization.restore(forest.load(), meta, arrays)
         else:
             step = transformers.restore(meta)
         steps.append((str(meta["name"]), step))

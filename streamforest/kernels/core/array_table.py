@@ -1,36 +1,225 @@
-"""Many arrays as one: a table of addresses.
+"""The arrays of a kernel, declared once: name, type and dimensions.
 
-Handing an array to a compiled function costs a tenth of a microsecond, one of records a quarter, and a
-forest has dozens. Where one event is one call that is more than the trees take. So kernels get a table of
-addresses and shapes, made anew only when an array is exchanged for another; whoever makes a table keeps
-the arrays alive as long as it is used.
+A group of arrays is a NamedTuple whose fields are annotated with what each array must be:
+
+    class Trees(NamedTuple):
+        node: Annotated[NDArray[np.void], array(NODE, "trees", "nodes")]
+        count: Annotated[NDArray[np.int64], array(np.int64, "trees")]
+
+Allocation, growth, checks, the table of addresses that a kernel gets and the views that it makes of that
+table all follow from the declaration. An array of another type, with other dimensions or in another's
+place is an error when the table is made, before a kernel could misread it.
+
+Why a table: handing an array to a compiled function costs a tenth of a microsecond, one of records a
+quarter, and a forest has dozens. Where one event is one call that is more than the trees take. So kernels
+get one table of addresses and shapes, made again only when an array was replaced by another. Whoever makes
+a table keeps the arrays alive as long as it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np import arrayobj
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from streamforest.kernels.core.compiling import kernel
 
-_MOST_AXES = 3
+_MAX_AXES = 3
+_ROW = 1 + _MAX_AXES  # of a table: an address, then a shape
+
+# numba has no types of these
+_tuple_of: Any = types.BaseTuple.from_types
+_make_array: Any = arrayobj.make_array
+_populate_array: Any = arrayobj.populate_array
+_pack: Any = cgutils.pack_array
+
+Group = TypeVar("Group", bound=tuple[Any, ...])
+
+
+class Declared(NamedTuple):
+    """What an array must be. Dimensions of one name are of one size in all arrays of a table."""
+
+    dtype: np.dtype[Any]
+    dimensions: tuple[int | str, ...]
+
+
+def array(dtype: Any, *dimensions: int | str) -> Declared:
+    """The declaration of an array, for `Annotated`."""
+    if not 1 <= len(dimensions) <= _MAX_AXES:
+        raise ValueError(f"{len(dimensions)} dimensions: 1 to {_MAX_AXES} are possible")
+    return Declared(np.dtype(dtype), dimensions)
+
+
+def declared(group: type[Group]) -> dict[str, Declared]:
+    """The arrays of a group by name, in order."""
+    hints = get_type_hints(group, include_extras=True)
+    names: tuple[str, ...] = group._fields  # type: ignore[attr-defined]
+    return {name: hints[name].__metadata__[0] for name in names}
+
+
+def zeros(group: type[Group], **sizes: int) -> Group:
+    """A group of zeroed arrays whose named dimensions have these sizes."""
+    return group(
+        *(
+            np.zeros([d if isinstance(d, int) else sizes[d] for d in one.dimensions], one.dtype)
+            for one in declared(group).values()
+        )
+    )
+
+
+def grown(arrays: Group, **sizes: int) -> Group:
+    """The same arrays with these dimensions enlarged, zeros beyond what was there."""
+    changed = {}
+    for name, one in declared(type(arrays)).items():
+        old = getattr(arrays, name)
+        shape = [sizes.get(str(d), n) for d, n in zip(one.dimensions, old.shape)]
+        if shape != list(old.shape):
+            changed[name] = widened(old, tuple(shape))
+    return arrays._replace(**changed)  # type: ignore[attr-defined,no-any-return]
+
+
+def widened(old: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """A copy in a larger array, zeros beyond it."""
+    out = np.zeros(shape, old.dtype)
+    out[tuple(slice(0, n) for n in old.shape)] = old
+    return out
+
+
+class ArrayTable:
+    """The groups of arrays that a kernel works on, in order.
+
+    Parameters
+    ----------
+    groups
+        NamedTuples of declared arrays.
+    """
+
+    def __init__(self, *groups: type[Any]) -> None:
+        self._declared = [declared(group) for group in groups]
+        self.view: Callable[..., Any] = _view_of(groups, self._declared)
+        """What kernels call on a table of addresses: the groups, as a tuple."""
+
+    def addresses(self, *groups: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
+        """A row for each array: its address, then its shape. ValueError if one is not as declared."""
+        if len(groups) != len(self._declared):
+            raise ValueError(f"{len(groups)} groups of arrays, not {len(self._declared)}")
+        sizes: dict[str, int] = {}
+        rows = []
+        for arrays, wanted in zip(groups, self._declared):
+            if len(arrays) != len(wanted):
+                raise ValueError(f"{len(arrays)} arrays, not {len(wanted)}")
+            for one, (name, as_declared) in zip(arrays, wanted.items()):
+                _check(name, one, as_declared, sizes)
+                row = [one.ctypes.data, *one.shape]
+                rows.append(row + [0] * (_ROW - len(row)))
+        return np.array(rows, np.int64)
+
+
+def _check(name: str, one: NDArray[Any], wanted: Declared, sizes: dict[str, int]) -> None:
+    fits = one.dtype == wanted.dtype and one.ndim == len(wanted.dimensions)
+    for dimension, size in zip(wanted.dimensions, one.shape):
+        if isinstance(dimension, str):
+            dimension = sizes.setdefault(dimension, size)
+        fits = fits and size == dimension
+    if not fits or not one.flags.c_contiguous:
+        raise ValueError(
+            f"array {name!r} is {one.dtype}{list(one.shape)}, not a contiguous "
+            f"{wanted.dtype}{list(wanted.dimensions)} with {sizes}"
+        )
+
+
+class Addresses:
+    """The table of one forest, made again when one of its arrays was replaced by another."""
+
+    def __init__(self, table: ArrayTable, grouped: Callable[..., Sequence[Any]]) -> None:
+        self._table = table
+        self._grouped = grouped  # from what the forest holds to the groups of the table
+        self._made: tuple[tuple[Any, ...], NDArray[np.int64]] = (), np.zeros((0, 0), np.int64)
+
+    def of(self, held: tuple[Any, ...]) -> NDArray[np.int64]:
+        """The table of what a forest holds now."""
+        made = self._made
+        if not made[0] or not all(map(is_, held, made[0])):
+            table = self._table.addresses(*self._grouped(*held))
+            made = self._made = held, table  # in one step: other threads call this too
+        return made[1]
+
+
+def _view_of(
+    groups: tuple[type[Any], ...], declarations: list[dict[str, Declared]]
+) -> Callable[..., Any]:
+    """The function that makes arrays of a table of addresses, inside a kernel.
+
+    They have no owner, so that handing them on counts no references.
+    """
+    members = [
+        [types.Array(numba.from_dtype(one.dtype), len(one.dimensions), "C") for one in of.values()]
+        for of in declarations
+    ]
+    kinds = [_tuple_of(of, group) for of, group in zip(members, groups)]
+    all_of_it = _tuple_of(kinds)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = context.get_value_type(types.intp)
+        data = _make_array(sig.args[0])(context, builder, args[0]).data
+        out = []
+        row = 0
+        for group, of_type, of in zip(kinds, members, declarations):
+            made = []
+            for kind, one in zip(of_type, of.values()):
+
+                def number(column: int, row: int = row) -> Any:
+                    at = ir.Constant(word, row * _ROW + column)
+                    return builder.load(builder.gep(data, [at]))
+
+                shape = [
+                    ir.Constant(word, d) if isinstance(d, int) else number(1 + axis)
+                    for axis, d in enumerate(one.dimensions)
+                ]
+                strides = [ir.Constant(word, one.dtype.itemsize)]
+                for size in reversed(shape[1:]):
+                    strides.insert(0, builder.mul(strides[0], size))
+                view = _make_array(kind)(context, builder)
+                _populate_array(
+                    view,
+                    data=builder.inttoptr(number(0), view.data.type),
+                    shape=_pack(builder, shape, ty=word),
+                    strides=_pack(builder, strides, ty=word),
+                    itemsize=one.dtype.itemsize,
+                    meminfo=None,
+                )
+                made.append(view._getvalue())
+                row += 1
+            out.append(context.make_tuple(builder, group, made))
+        return context.make_tuple(builder, all_of_it, out)
+
+    def view(typingctx: Any, table: Any) -> Any:
+        return all_of_it(table), codegen
+
+    made: Callable[..., Any] = intrinsic(view)
+    return made
+
+
+# ---- tables of other forms
 
 
 def table_of(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     """A row for each array: its address, then its shape."""
-    out = np.zeros((len(arrays), 1 + _MOST_AXES), np.int64)
-    for row, array in zip(out, arrays):
-        if not array.flags.c_contiguous:
-            raise ValueError(f"an array of shape {array.shape} is not contiguous")
-        row[: 1 + array.ndim] = array.ctypes.data, *array.shape
+    out = np.zeros((len(arrays), _ROW), np.int64)
+    for row, one in zip(out, arrays):
+        if not one.flags.c_contiguous:
+            raise ValueError(f"an array of shape {one.shape} is not contiguous")
+        row[: 1 + one.ndim] = one.ctypes.data, *one.shape
     return out
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError
+from streamforest.forests.core import registry
 from streamforest.io.codec.decoders import Function
 from streamforest.io.codec.events import Bounds
 from streamforest.io.kafka.topics import Topics
@@ -33,7 +34,6 @@ from streamforest.runtime.config.schema import (
 )
 from streamforest.runtime.config.sources import is_lines, lines_in_msgpack, read_source
 from streamforest.runtime.processing.models import (
-    KINDS,
     Model,
     build,
     from_factory,
@@ -213,8 +213,8 @@ def _model(
             return table, None
     kind = parameters.pop("kind", "consistent")
     table = ModelTable(name, str(kind), parameters)
-    if not isinstance(kind, str) or kind not in KINDS:
-        near = nearest(kind_meant(str(kind)), list(KINDS))
+    if not isinstance(kind, str) or kind not in registry.kinds():
+        near = nearest(kind_meant(str(kind)), registry.kinds())
         check.problem(f"{where}.kind", kind, f"no such model; {near}")
         return table, None
     model, problems = build(kind, parameters)

@@ -9,7 +9,6 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,19 +17,12 @@ from numpy.typing import NDArray
 from river import compose
 
 from streamforest.errors import ConfigError, SnapshotError
+from streamforest.forests.core import registry
 from streamforest.forests.core.base import Forest
 from streamforest.forests.persistence import snapshot
 from streamforest.runtime.config.imports import failure, find_function
 from streamforest.runtime.processing.admission import Limits
 from streamforest.runtime.processing.river import RiverModel
-
-KINDS = {
-    "consistent": "ConsistentForestClassifier",
-    "online": "OnlineForestClassifier",
-    "stream": "StreamForestClassifier",
-    "ncm": "NCMForestClassifier",
-}
-"""Name in `[model] kind` -> name of the class in `streamforest`."""
 
 SCALED_LARGEST = 1e100
 """Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
@@ -99,11 +91,10 @@ def kinds_with(parameter: str) -> list[str]:
     >>> kinds_with("lam"), kinds_with("nonsense")
     (['consistent'], [])
     """
-    package = import_module("streamforest")
     return [
-        kind
-        for kind, name in KINDS.items()
-        if parameter in inspect.signature(getattr(package, name)).parameters
+        forest.kind
+        for forest in registry.entries()
+        if parameter in inspect.signature(forest.load()).parameters
     ]
 
 
@@ -122,7 +113,7 @@ def build(kind: str, parameters: Mapping[str, Any]) -> tuple[Model | None, list[
     A forest without a seed would begin differently each time; a pipeline's seed is 0 unless given,
     so that the same file gives the same run.
     """
-    maker = getattr(import_module("streamforest"), KINDS[kind])
+    maker = registry.get(kind).load()
     valid = list(inspect.signature(maker).parameters)
     problems = [Problem(name, "unknown", valid) for name in parameters if name not in valid]
     known = {name: value for name, value in parameters.items() if name in valid}
