@@ -22,6 +22,7 @@ from streamforest.errors import BrokerError
 from streamforest.io.codec.dead_letters import TRUNCATED, Letter, read_letter
 from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.kafka.clients import admin, connect
+from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.permissions import Need, explain, lacking, needs_of_dlq_replay, refusal
 from streamforest.io.kafka.topics import Topics
 from streamforest.text import shown
@@ -33,13 +34,15 @@ _MAX_METADATA = 4_096  # bytes; a broker takes no more with an offset
 
 
 def _consumer(where: str | Connection, **settings: Any) -> Any:
-    return connect(
+    consumer = connect(
         KafkaConsumer,
         where,
         isolation_level="read_committed",
         enable_auto_commit=False,
         **settings,
     )
+    use_quick_records(consumer)
+    return consumer
 
 
 def _records(consumer: Any, tp: TopicPartition, start: int) -> Iterator[Any]:
