@@ -47,6 +47,10 @@ class DatasetError(StreamForestError, ValueError):
     """A recorded set that is not there or not in the expected form."""
 
 
+class DependencyError(StreamForestError, ImportError):
+    """An installed package of a release that this one does not work with."""
+
+
 class BrokerError(StreamForestError):
     """A broker that cannot be started, reached or trusted."""
 

@@ -27,17 +27,16 @@ from streamforest.errors import BrokerError
 from streamforest.io.codec.decoders import by_value
 from streamforest.io.codec.events import decoder
 from streamforest.io.kafka.clients import admin
-from streamforest.io.kafka.compat import batches as kafka_batches
 from streamforest.io.kafka.compat.workarounds import (
     JoinWatch,
-    TransactionalProducer,
-    captured,
+    call_with_timeout,
     committed_now,
-    mend_sender,
+    patch_sender,
     unpark,
-    within,
+    valid_membership,
 )
 from streamforest.io.kafka.log import KafkaLog, KafkaSettings
+from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.kafka.topics import Topics, create_topic
 from streamforest.io.log import CommitInDoubt, OutputRecord
 from streamforest.testing.broker.server import Broker
@@ -116,12 +115,12 @@ def test_a_zombies_commit_is_refused(kafka_broker: Broker, kafka_topic: TopicMak
     """Trap A: a member that stopped polling was thrown out, and does not know it."""
     topic, group = kafka_topic("zombie"), f"g-{uuid.uuid4().hex[:8]}"
     zombie = join(kafka_broker, topic, group, session_timeout_ms=1_500, max_poll_interval_ms=2_000)
-    before = captured(zombie.group_metadata())
+    before = valid_membership(zombie.group_metadata())
     assert before is not None
     until(lambda: zombie.group_metadata().generation_id < 0)  # it does not poll any more
     owner = join(kafka_broker, topic, group)
     after = zombie.group_metadata()
-    assert captured(after) is None
+    assert valid_membership(after) is None
     with pytest.raises(KafkaError):  # the remedy: what was captured is fenced
         commit_as(kafka_broker, topic, group, before, 7)
     assert committed(owner, topic) is None
@@ -139,7 +138,7 @@ def test_offsets_of_a_refused_transaction_do_not_leak_into_the_next(
     topic, group = kafka_topic("stale", partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     owner = join(kafka_broker, topic, group)
     wrong = ConsumerGroupMetadata(group, 99, "nobody", None)
-    right = captured(owner.group_metadata())
+    right = valid_membership(owner.group_metadata())
     stale, fine = ({TopicPartition(topic, p): OffsetAndMetadata(5, "", -1)} for p in (0, 1))
     ours = guarded(kafka_broker)
     ours.replace()
@@ -159,12 +158,10 @@ def test_offsets_of_a_refused_transaction_do_not_leak_into_the_next(
     owner.close(autocommit=False)
 
 
-@pytest.mark.parametrize("batches", [True, False])
 def test_a_message_without_an_answer_fails_the_commit(
-    kafka_broker: Broker, kafka_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch, batches: bool
+    kafka_broker: Broker, kafka_topic: TopicMaker
 ) -> None:
     """Trap C: the broker hangs for longer than a message may take; the transaction knows nothing."""
-    monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
     topic = kafka_topic("silent")
     short = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 1_500}
     ours = guarded(kafka_broker, deadline=10.0, **short)
@@ -187,11 +184,9 @@ def test_a_message_without_an_answer_fails_the_commit(
     theirs.close(timeout=1)
 
 
-@pytest.mark.parametrize("batches", [True, False])
 def test_a_message_that_was_refused_fails_the_commit(
-    kafka_broker: Broker, kafka_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch, batches: bool
+    kafka_broker: Broker, kafka_topic: TopicMaker
 ) -> None:
-    monkeypatch.setattr(kafka_batches, "usable", lambda: batches)
     topic = kafka_topic("small", max_message_bytes="2000")
     ours = guarded(kafka_broker)
     ours.replace()
@@ -246,7 +241,7 @@ def test_a_consumer_that_hangs_in_a_join_is_asked_to_join_anew(
     client.close()
     second._coordinator.rejoin_needed = False
     first.close(autocommit=False)
-    watch = JoinWatch(second, patience=1.0)
+    watch = JoinWatch(second, unstable_seconds=1.0)
     deadline = time.monotonic() + (30 if remedy else 4)
     while not second.assignment() and time.monotonic() < deadline:
         second.poll(timeout_ms=200)
@@ -271,10 +266,10 @@ def test_a_call_made_while_the_broker_is_down_is_not_lost(
         create_topic(client, "down", 1)
         client.close()
         owner = join(broker, "down", "g")
-        membership = captured(owner.group_metadata())
+        membership = valid_membership(owner.group_metadata())
         producer = KafkaProducer(**settings(broker, "tx"))
         if remedy:
-            mend_sender(producer)
+            patch_sender(producer)
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("down", b"one").get(timeout=10)
@@ -293,7 +288,7 @@ def test_a_call_made_while_the_broker_is_down_is_not_lost(
         assert done.wait(30 if remedy else 8) == remedy
         if not remedy:
             with pytest.raises(CommitInDoubt, match=r"had no answer in 1 s"):  # the other remedy
-                within(1, done.wait)
+                call_with_timeout(1, done.wait)
         broker.kill()  # nothing to be kept, so it need not stop in peace
         with suppress(KafkaError):
             producer.close(timeout=0)
@@ -320,10 +315,10 @@ def test_a_consumer_that_gets_no_answer_is_replaced(
 
 def test_a_call_without_an_answer_has_an_end() -> None:
     with pytest.raises(CommitInDoubt, match=r"had no answer in 0\.05 s"):
-        within(0.05, threading.Event().wait)
-    assert within(5.0, lambda: 7) == 7
+        call_with_timeout(0.05, threading.Event().wait)
+    assert call_with_timeout(5.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        within(5.0, lambda: 1 / 0)
+        call_with_timeout(5.0, lambda: 1 / 0)
 
 
 def test_f_committed_offsets_are_asked_for_anew(

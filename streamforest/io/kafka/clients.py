@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
-from kafka.net.compat import KafkaNetClient
 
 from streamforest.errors import BrokerError
 from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.kafka.auth.diagnosis import diagnose
-
-log = logging.getLogger(__name__)
+from streamforest.io.kafka.compat.workarounds import create_client
 
 _PATIENCE_MS = 10_000
-
-
-def made(maker: Callable[..., Any], **settings: Any) -> Any:
-    """A client of kafka-python's. One that cannot reach its broker leaves nothing behind.
-
-    kafka-python starts a client's thread before it connects, and nobody else can end it: in a long
-    outage each attempt would leave a thread and its files open.
-    """
-    begun: list[Any] = []
-
-    def network(**configs: Any) -> Any:
-        begun.append(KafkaNetClient(**configs))
-        return begun[0]
-
-    try:
-        return maker(**settings, kafka_client=network)
-    except BaseException:
-        for client in begun:
-            try:
-                client.close()
-            except Exception as error:  # what kept it from connecting is what counts
-                log.info("a client did not close cleanly: %r", error)
-        raise
 
 
 def connect(maker: Callable[..., Any], where: str | Connection, **settings: Any) -> Any:
@@ -55,7 +29,7 @@ def connect(maker: Callable[..., Any], where: str | Connection, **settings: Any)
         raise BrokerError(trouble.text)
     try:
         arguments = connection.arguments()
-        return made(maker, **arguments, bootstrap_timeout_ms=_PATIENCE_MS, **settings)
+        return create_client(maker, **arguments, bootstrap_timeout_ms=_PATIENCE_MS, **settings)
     except KafkaError as error:
         trouble = diagnose(connection)
         if trouble is not None:

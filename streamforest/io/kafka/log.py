@@ -24,14 +24,10 @@ from kafka.errors import (
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.failpoints import failpoint
-from streamforest.io.kafka.compat.workarounds import (
-    NOT_OURS,
-    TransactionalProducer,
-    committed_now,
-    unpark,
-)
+from streamforest.io.kafka.compat.workarounds import committed_now, unpark
 from streamforest.io.kafka.membership import Hold, TopicHold
 from streamforest.io.kafka.merge import Alignment
+from streamforest.io.kafka.producer import NOT_OURS, TransactionalProducer
 from streamforest.io.kafka.reader import JournalTail, KafkaReader, commit_number, read_journal
 from streamforest.io.kafka.retry import Patience, not_allowed
 from streamforest.io.kafka.settings import KafkaSettings, check_lane

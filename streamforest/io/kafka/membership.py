@@ -18,9 +18,15 @@ from kafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionErro
 
 from streamforest.errors import BrokerError
 from streamforest.io.kafka.assignors import OneOwnerAssignor
-from streamforest.io.kafka.clients import made
 from streamforest.io.kafka.compat.records import use_quick_records
-from streamforest.io.kafka.compat.workarounds import JoinWatch, answered_ago, captured
+from streamforest.io.kafka.compat.workarounds import (
+    JoinWatch,
+    answered_ago,
+    create_client,
+    known_partitions,
+    request_rejoin,
+    valid_membership,
+)
 from streamforest.io.kafka.retry import Patience
 from streamforest.io.kafka.settings import KafkaSettings
 from streamforest.io.log import Partition
@@ -135,9 +141,9 @@ class Absence:
 
     def look(self, consumer: Any) -> None:
         """Call it while nothing is assigned; BrokerError once a topic has been away for a while."""
-        cluster, now = consumer._cluster, time.monotonic()
+        now = time.monotonic()
         inputs = self._settings.topics.inputs
-        gone = [topic for topic in inputs if not cluster.partitions_for_topic(topic)]
+        gone = [topic for topic in inputs if not known_partitions(consumer, topic)]
         if not gone:
             self._since = None
             return
@@ -151,7 +157,9 @@ class Absence:
 
 def subscribed(settings: KafkaSettings, assignor: Any, listener: Any) -> Any:
     """A consumer in the group; the first poll joins. BrokerError if a topic is not there."""
-    consumer = made(KafkaConsumer, **settings.consumer(), partition_assignment_strategy=[assignor])
+    consumer = create_client(
+        KafkaConsumer, **settings.consumer(), partition_assignment_strategy=[assignor]
+    )
     try:
         topics = settings.topics.inputs
         consumer.subscribe(topics, listener=listener)
@@ -201,7 +209,7 @@ class TopicHold(Hold):
         self.stands_by = not assigned
         if assigned:
             self.consumer.pause(*assigned)
-            self.membership = captured(self.consumer.group_metadata())
+            self.membership = valid_membership(self.consumer.group_metadata())
 
     def note_loss(self) -> None:
         """Called inside a poll: nothing is ours until partitions are assigned again."""
@@ -240,4 +248,4 @@ class TopicHold(Hold):
     def refused(self) -> None:
         """Nothing is ours until partitions are assigned anew."""
         self.note_loss()
-        self.consumer._coordinator.request_rejoin()
+        request_rejoin(self.consumer)

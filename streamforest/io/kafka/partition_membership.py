@@ -26,9 +26,14 @@ from kafka.protocol.consumer.metadata import (
 
 from streamforest.errors import BrokerError
 from streamforest.io.codec.decoders import RecordDecoder
-from streamforest.io.kafka.clients import made
 from streamforest.io.kafka.compat.records import use_quick_records
-from streamforest.io.kafka.compat.workarounds import JoinWatch, answered_ago, captured
+from streamforest.io.kafka.compat.workarounds import (
+    JoinWatch,
+    answered_ago,
+    create_client,
+    request_rejoin,
+    valid_membership,
+)
 from streamforest.io.kafka.log import KafkaLog
 from streamforest.io.kafka.membership import Absence, Hold, silence, subscribed
 from streamforest.io.kafka.retry import Patience
@@ -159,7 +164,7 @@ class GroupMember:
         """Called inside a poll, when partitions are given out."""
         if assigned:
             self._consumer.pause(*assigned)
-        membership = captured(self._consumer.group_metadata())
+        membership = valid_membership(self._consumer.group_metadata())
         numbers = frozenset(tp.partition for tp in assigned)
         self.given = None if membership is None else Given(membership, numbers)
 
@@ -168,7 +173,7 @@ class GroupMember:
         assert self._watch is not None
         if self.rejoins:
             self.rejoins = False
-            self._consumer._coordinator.request_rejoin()
+            request_rejoin(self._consumer)
         try:
             with suppress(NoOffsetForPartitionError):
                 self._consumer.poll(timeout_ms=int(timeout * 1000), max_records=1)
@@ -224,7 +229,9 @@ class UnitHold(Hold):
         """Make the consumer, if there is none; it is no member of the group."""
         if self.consumer is not None:
             return
-        consumer = made(KafkaConsumer, **{**self.settings.consumer(), "group_instance_id": None})
+        consumer = create_client(
+            KafkaConsumer, **{**self.settings.consumer(), "group_instance_id": None}
+        )
         use_quick_records(consumer)
         self.assigned = [TopicPartition(t, self._number) for t in self.settings.topics.inputs]
         consumer.assign(self.assigned)

@@ -17,9 +17,9 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFa
 
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.io.kafka.auth.connection import Connection
-from streamforest.io.kafka.clients import connect, made
+from streamforest.io.kafka.clients import connect
 from streamforest.io.kafka.compat.records import use_quick_records
-from streamforest.io.kafka.compat.workarounds import committed_now, unpark
+from streamforest.io.kafka.compat.workarounds import committed_now, create_client, unpark
 from streamforest.io.kafka.merge import size_of
 from streamforest.io.log import LogUnavailable, Partition
 
@@ -43,7 +43,7 @@ def _reading() -> Iterator[None]:
 
 def _consumer(client: Mapping[str, Any]) -> Any:
     with _reading():
-        consumer = made(
+        consumer = create_client(
             KafkaConsumer,
             **client,
             group_id=None,

@@ -15,7 +15,6 @@ from typing import Any
 from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.addresses import address_problem
 from streamforest.io.kafka.auth.secrets import SecretPlace, hide_logins
-from streamforest.io.kafka.compat.headers import mend_headers
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -124,7 +123,6 @@ class Connection:
 
     def arguments(self) -> dict[str, Any]:
         """For any client of kafka-python."""
-        mend_headers()
         return {"bootstrap_servers": self.servers, **self.security.arguments()}
 
 

@@ -1,22 +1,19 @@
-"""Record batches by the hundred: what `KafkaProducer.send` does message by message, done in one go.
+"""Record batches written all at once: what `KafkaProducer.send` does message by message.
 
 `send` costs ten times what it takes to read a message, nearly all of it in bookkeeping: a lock, a
-future, a few checks and a function call a byte. A commit has all its messages at hand, so they are
-written into record batches here (format v2, as Kafka's protocol defines it) and given to the
-producer's accumulator whole. From there on everything is kafka-python's own: transactions, sequence
-numbers, retries. A batch is taken or refused as a whole by the broker, so its one outcome is that of
-every message in it.
+future, a few checks, and a function call for each byte of a number. A commit has all its messages at
+hand, so this module writes them into record batches (format v2 of Kafka's protocol) and gives those to
+the producer's accumulator. From there on everything is kafka-python's own: transactions, sequence
+numbers, retries. The broker takes or refuses a batch as a whole, so a batch's outcome is that of every
+message in it.
 
-This reaches behind kafka-python's public interface. `usable` builds the same messages both ways and
-compares the bytes; where they differ, as in a release that changed its inside, `send` it is.
+`check_writing` writes the same messages both ways and compares the bytes; it runs at import.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from kafka import TopicPartition
@@ -24,26 +21,25 @@ from kafka.errors import KafkaError
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from streamforest.io.kafka.compat.members import incompatible
 from streamforest.io.log import OutputRecord
-
-log = logging.getLogger(__name__)
 
 _FORMAT = 2
 _NULL = b"\x01"  # the length -1
 
 
 def _varint(value: int) -> bytes:
-    """A zigzag varint.
+    """A number as a zigzag varint.
 
     >>> _varint(0), _varint(-1), _varint(300)
     (b'\\x00', b'\\x01', b'\\xd8\\x04')
     """
-    left = (value << 1) ^ (value >> 63)
+    rest = (value << 1) ^ (value >> 63)
     out = bytearray()
-    while left > 0x7F:
-        out.append(0x80 | (left & 0x7F))
-        left >>= 7
-    out.append(left)
+    while rest > 0x7F:
+        out.append(0x80 | (rest & 0x7F))
+        rest >>= 7
+    out.append(rest)
     return bytes(out)
 
 
@@ -62,33 +58,37 @@ def _headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
     return b"".join(out)
 
 
-def write_records(messages: Sequence[OutputRecord], first: int, most: int) -> tuple[bytes, int]:
-    """The records of the messages from number `first` on, as many as fit `most` bytes but at least
-    one; and how many that are. All have the batch's own timestamp.
+def write_records(
+    messages: Sequence[OutputRecord], first: int, max_bytes: int
+) -> tuple[bytes, int]:
+    """Write messages from number `first` on as records: as many as fit, but at least one.
+
+    Returns the bytes and how many messages they hold. All have the timestamp of their batch.
     """
     parts: list[bytes] = []
     size = 0
-    for offset in range(len(messages) - first):
-        value, key, headers, _ = messages[first + offset]
-        place = _number(offset)
-        middle = _NULL if key is None else _number(len(key)) + key
+    for number in range(len(messages) - first):
+        value, key, headers, _ = messages[first + number]
+        offset_delta = _number(number)
+        key_field = _NULL if key is None else _number(len(key)) + key
         if value is None:
-            length, value = _NULL, b""
+            value_length, value = _NULL, b""
         else:
-            length = _number(len(value))
-        tail = _headers(headers) if headers else b"\x00"
+            value_length = _number(len(value))
+        header_field = _headers(headers) if headers else b"\x00"
         # attributes and timestamp are a zero byte each
-        body = 2 + len(place) + len(middle) + len(length) + len(value) + len(tail)
-        front = _number(body)
-        size += len(front) + body
-        if size > most and offset:
-            return b"".join(parts), offset
-        parts += (front, b"\x00\x00", place, middle, length, value, tail)
+        body = 2 + len(offset_delta) + len(key_field) + len(value_length) + len(value)
+        body += len(header_field)
+        length = _number(body)
+        size += len(length) + body
+        if size > max_bytes and number:
+            return b"".join(parts), number
+        parts += (length, b"\x00\x00", offset_delta, key_field, value_length, value, header_field)
     return b"".join(parts), len(messages) - first
 
 
 def _builder(records: bytes, count: int, timestamp: int, size: int, compression: int) -> Any:
-    """kafka-python's builder of a batch, holding these records."""
+    """kafka-python's builder of a batch that holds these records."""
     builder = MemoryRecordsBuilder(_FORMAT, compression, size)
     inner = builder._builder
     inner._buffer += records
@@ -98,37 +98,35 @@ def _builder(records: bytes, count: int, timestamp: int, size: int, compression:
     return builder
 
 
-@cache
-def usable() -> bool:
-    """Whether this release of kafka-python builds from our records what it builds from its own."""
+def check_writing() -> None:
+    """DependencyError if kafka-python does not build the same bytes from our records as from its own."""
     messages = [
         OutputRecord(b"value"),
         OutputRecord(None, b"key"),
         OutputRecord(b"v" * 300, b"", [("trace", b"id"), ("é", b"")]),
     ]
+    timestamp = 1_700_000_000_000
     try:
         records, count = write_records(messages, 0, 1 << 20)
-        ours = _builder(records, count, 1_700_000_000_000, 1 << 20, 0)
+        ours = _builder(records, count, timestamp, 1 << 20, 0)
         theirs = MemoryRecordsBuilder(_FORMAT, 0, 1 << 20)
         for value, key, headers, _ in messages:
-            theirs.append(1_700_000_000_000, key, value, headers)
-        for one in (ours, theirs):
-            one.set_producer_state(7, 1, 5, True)
-            one.close()
-        same = bool(ours.next_offset() == theirs.next_offset() and ours.buffer() == theirs.buffer())
+            theirs.append(timestamp, key, value, headers)
+        for builder in (ours, theirs):
+            builder.set_producer_state(7, 1, 5, True)
+            builder.close()
+        same = ours.next_offset() == theirs.next_offset() and ours.buffer() == theirs.buffer()
     except (AttributeError, TypeError, AssertionError) as error:
-        log.info("kafka-python has changed inside: %r", error)
-        same = False
+        raise incompatible(f"its record batches cannot be written ({error!r})") from error
     if not same:
-        log.warning("messages are sent one by one: this release of kafka-python is not known yet")
-    return same
+        raise incompatible("it writes other record batches")
 
 
 def append(
-    producer: Any, topic: str, lane: int, messages: Sequence[OutputRecord], most: int
-) -> Any:
-    """Give messages of one partition to the producer; the batches they are in, in order."""
-    tp = TopicPartition(topic, lane)
+    producer: Any, topic: str, partition: int, messages: Sequence[OutputRecord], max_bytes: int
+) -> list[Any]:
+    """Give messages of one partition to the producer; returns their batches, in order."""
+    tp = TopicPartition(topic, partition)
     manager, accumulator = producer._transaction_manager, producer._accumulator
     if manager is not None and manager.is_transactional():
         manager.maybe_add_partition_to_transaction(tp)
@@ -137,8 +135,8 @@ def append(
     batches = []
     first = 0
     while first < len(messages):
-        records, count = write_records(messages, first, most)
-        batch = ProducerBatch(tp, _builder(records, count, now, most, compression))
+        records, count = write_records(messages, first, max_bytes)
+        batch = ProducerBatch(tp, _builder(records, count, now, max_bytes, compression))
         batches.append(batch)
         first += count
     with accumulator._tp_lock(tp):
@@ -150,7 +148,7 @@ def append(
 
 
 def outcome(batch: Any) -> tuple[int, BaseException | None]:
-    """Where the broker put the last message of a batch, and None; or the error that all of it had."""
+    """The offset of a batch's last message and None, or -1 and the error that the whole batch had."""
     future = batch.produce_future
     if not future.is_done:
         return -1, KafkaError("no answer from the broker")

@@ -1,20 +1,23 @@
-"""Fetched record batches, read in a third of the time kafka-python takes for it.
+"""Fetched record batches, read in a third of the time that kafka-python takes.
 
-Most of a poll is spent taking records apart in Python: seven variable-length numbers each, a call for
+Most of a poll is spent on taking records apart in Python: seven variable-length numbers each, a call for
 every one, two objects and a dozen properties a record. `QuickRecords` does it in one loop and keeps what
 a pipeline needs of a record. Everything around it is kafka-python's own: checksums, aborted
-transactions, positions.
+transactions, positions. `check_reading` reads batches both ways and compares; it runs at import.
 
-This reaches behind kafka-python's public interface. `use_quick_records` first reads a batch both ways and
-compares; where they differ, as in a release that changed its inside, the consumer is left as it is.
+It also replaces two things that go wrong in kafka-python:
+
+- A header's name is bytes to the broker. kafka-python expects UTF-8, and calls the whole partition corrupt at
+  the first record that has something else: whoever may write to a topic could stop all its consumers for
+  ever. Here such a name becomes text with escapes (`test_header_names_that_are_no_text_stop_nothing`).
+- After a damaged batch kafka-python's next poll never returns. Here the rest of the fetch is dropped, and the
+  batch is fetched again (`test_a_damaged_batch_is_fetched_anew`).
 """
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -24,10 +27,10 @@ from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c, decode_varint
 from kafka.structs import TopicPartition
 
-log = logging.getLogger(__name__)
+from streamforest.io.kafka.compat.members import incompatible
 
 _FORMAT = 2
-_CRC_AT, _RECORDS_AT = 17, 61  # within a batch
+_CRC_AT, _RECORDS_AT = 17, 61  # bytes from the beginning of a batch
 
 
 class Fetched(msgspec.Struct, gc=False):
@@ -46,13 +49,13 @@ _NO_HEADERS: list[tuple[str, bytes | None]] = []
 def read_records(batch: Any) -> list[Fetched]:
     """The records of a batch of format v2; CorruptRecordError if it is not well formed.
 
-    A number is a zigzag varint. Nearly all have one or two bytes, and are read on the spot.
+    A number is a zigzag varint. Nearly all have one or two bytes and are read in place, without a call.
     """
     batch._maybe_uncompress()
     data, pos = bytes(batch._buffer), batch._pos
     base, first = batch.base_offset, batch.first_timestamp
     fixed = batch.max_timestamp if batch.timestamp_type else None
-    found = []
+    records = []
     try:
         for _ in range(batch.records_count):
             length, pos = _number(data, pos)
@@ -75,7 +78,7 @@ def read_records(batch: Any) -> list[Fetched]:
                 size, pos = (one >> 1) ^ -(one & 1), pos + 1
             else:
                 size, pos = _number(data, pos)
-            if size < 0:  # the broker takes any negative size for none, not only -1
+            if size < 0:  # to the broker any negative size means none, not only -1
                 key = None
             else:
                 key = data[pos : pos + size]
@@ -97,12 +100,12 @@ def read_records(batch: Any) -> list[Fetched]:
             if pos != end:
                 raise CorruptRecordError(f"a record of {length} bytes ends {pos - end} bytes off")
             stamp = first + timestamp if fixed is None else fixed
-            found.append(Fetched(base + offset, stamp, key, value, headers))
+            records.append(Fetched(base + offset, stamp, key, value, headers))
     except (IndexError, ValueError) as error:
-        raise CorruptRecordError(f"no record: {error!r}") from error
+        raise CorruptRecordError(f"invalid record: {error!r}") from error
     if pos != len(data):
         raise CorruptRecordError(f"{len(data) - pos} bytes after the last record")
-    return found
+    return records
 
 
 def _number(data: bytes, pos: int) -> tuple[int, int]:
@@ -125,7 +128,7 @@ def _headers(data: bytes, pos: int) -> tuple[list[tuple[str, bytes | None]], int
         size, pos = _number(data, pos)
         if size < 0:
             raise CorruptRecordError(f"a header's name of {size} bytes")
-        name = data[pos : pos + size].decode(errors="backslashreplace")  # see `headers`
+        name = data[pos : pos + size].decode(errors="backslashreplace")  # may be any bytes
         pos += size
         size, pos = _number(data, pos)
         if size < 0:
@@ -140,8 +143,11 @@ def _records(tp: Any, batch: Any) -> list[Fetched]:
     try:
         return read_records(batch)
     except CorruptRecordError as error:
-        where = f"{tp.topic}-{tp.partition} at offset {batch.base_offset}"
-        raise CorruptRecordError(f"{where}: {error.args[0]}") from error
+        raise _corrupt(tp, batch, error.args[0]) from error
+
+
+def _corrupt(tp: Any, batch: Any, details: str) -> CorruptRecordError:
+    return CorruptRecordError(f"{tp.topic}-{tp.partition} at offset {batch.base_offset}: {details}")
 
 
 class QuickRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
@@ -157,7 +163,7 @@ class QuickRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
                 last = batch
                 self._check(tp, batch)
                 self.leader_epoch = batch.leader_epoch
-                if self._leaves_out(batch):
+                if self._skips(batch):
                     self.next_fetch_offset = batch.next_offset
                     continue
                 for record in _records(tp, batch):
@@ -165,26 +171,23 @@ class QuickRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
                     self.next_fetch_offset = record.offset + 1
                     yield record
                 self.bytes_read += batch.size_in_bytes
-            if last is not None:  # it stands even if the last record of it was compacted away
+            if last is not None:  # also where the last record of it was compacted away
                 self.next_fetch_offset = last.next_offset
         except Exception:
-            self.drain()  # else the next poll would look for ever for what is left of it
+            self.drain()  # otherwise the next poll never returns
             raise
         self.drain()
 
     def _check(self, tp: Any, batch: Any) -> None:
         if batch.magic != _FORMAT:
-            raise CorruptRecordError(
-                f"{tp.topic}-{tp.partition} at offset {batch.base_offset}: messages of format "
-                f"{batch.magic}, older than any broker of the last years writes"
+            raise _corrupt(
+                tp, batch, f"messages of format {batch.magic}, which no broker since 2017 writes"
             )
         if self.check_crcs and not batch.validate_crc():
-            raise CorruptRecordError(
-                f"{tp.topic}-{tp.partition} at offset {batch.base_offset}: wrong checksum"
-            )
+            raise _corrupt(tp, batch, "wrong checksum")
 
-    def _leaves_out(self, batch: Any) -> bool:
-        """Whether a batch is of an aborted transaction, or only says how one ended."""
+    def _skips(self, batch: Any) -> bool:
+        """Whether a batch belongs to an aborted transaction, or only marks the end of one."""
         if self.isolation_level and batch.has_producer_id():
             self._consume_aborted_transactions_up_to(batch.last_offset)
             if self._contains_abort_marker(batch):
@@ -195,13 +198,12 @@ class QuickRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
 
 
 def use_quick_records(consumer: Any) -> None:
-    """Let a consumer without deserializers read this way."""
-    if usable():
-        consumer._fetcher.PartitionRecords = QuickRecords
+    """Make this consumer read by `QuickRecords`; with deserializers it reads as before."""
+    consumer._fetcher.PartitionRecords = QuickRecords
 
 
 def odd_batch() -> bytes:
-    """A batch whose key, value and header's value are absent by sizes other than -1."""
+    """A batch in which key, value and a header's value are absent, by negative sizes other than -1."""
     # length 10; no attributes, times or offsets; key -2; value -65, in two bytes; "h": -3
     record = bytes([20, 0, 0, 0, 3, 0x81, 1, 2, 2, ord("h"), 5])
     builder = MemoryRecordsBuilder(_FORMAT, 0, 1 << 20)
@@ -215,9 +217,8 @@ def odd_batch() -> bytes:
     return bytes(raw)
 
 
-@cache
-def usable() -> bool:
-    """Whether both ways read the same from a batch, and the inside is as this module knows it."""
+def check_reading() -> None:
+    """DependencyError if `QuickRecords` does not read the same from a batch as kafka-python does."""
     try:
         builder = MemoryRecordsBuilder(_FORMAT, 0, 1 << 20)
         for number in range(80):
@@ -227,19 +228,15 @@ def usable() -> bool:
         builder.append(1_700_000_000_000, b"k", None, [])
         builder.close()
         raw = bytes(builder.buffer()) + odd_batch()
-
-        def read(kind: Any) -> list[tuple[Any, ...]]:
-            tp = TopicPartition("t", 0)
-            part = kind(3, tp, MemoryRecords(raw), isolation_level=1, aborted_transactions=[])
-            found = part.take()
-            return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in found] + [
-                (part.next_fetch_offset, part.leader_epoch, bool(part))
-            ]
-
-        same = read(QuickRecords) == read(Fetcher.PartitionRecords)
+        same = _read(QuickRecords, raw) == _read(Fetcher.PartitionRecords, raw)
     except (AttributeError, TypeError, AssertionError, CorruptRecordError) as error:
-        log.info("kafka-python has changed inside: %r", error)
-        same = False
+        raise incompatible(f"its record batches cannot be read ({error!r})") from error
     if not same:
-        log.warning("reading is slower than it could be: this release of kafka-python is not known")
-    return same
+        raise incompatible("it reads other records from a batch")
+
+
+def _read(kind: Any, raw: bytes) -> list[tuple[Any, ...]]:
+    tp = TopicPartition("t", 0)
+    part = kind(3, tp, MemoryRecords(raw), isolation_level=1, aborted_transactions=[])
+    records = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in part.take()]
+    return [*records, (part.next_fetch_offset, part.leader_epoch, bool(part))]

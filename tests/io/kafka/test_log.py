@@ -19,7 +19,7 @@ from kafka.errors import (
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.io.codec.decoders import by_value
 from streamforest.io.codec.events import decoder
-from streamforest.io.kafka.clients import made
+from streamforest.io.kafka.compat.workarounds import create_client
 from streamforest.io.kafka.log import KafkaLog
 from streamforest.io.kafka.membership import Absence, TopicHold
 from streamforest.io.kafka.reader import JournalTail, KafkaReader
@@ -244,7 +244,7 @@ def test_the_partition_whose_events_are_gone_is_named() -> None:
 
 
 def test_a_record_of_any_size_is_received() -> None:
-    consumer = made(KafkaConsumer, **SETTINGS.consumer(), api_version=(3, 0))
+    consumer = create_client(KafkaConsumer, **SETTINGS.consumer(), api_version=(3, 0))
     try:
         assert consumer._manager.config["receive_message_max_bytes"] > 2 << 29
     finally:

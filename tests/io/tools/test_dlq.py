@@ -12,6 +12,7 @@ from kafka.errors import KafkaConnectionError
 
 from streamforest.errors import BrokerError
 from streamforest.io.codec.dead_letters import Letter
+from streamforest.io.log import CommitInDoubt, OutputRecord
 from streamforest.io.tools import dlq
 
 TP = TopicPartition("events", 0)
@@ -62,9 +63,9 @@ def test_a_source_that_brings_nothing_yet_is_asked_again(monkeypatch: pytest.Mon
 
 
 def test_a_source_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dlq, "_PATIENCE", 0.0)
+    monkeypatch.setattr(dlq, "_READ_SECONDS", 0.0)
     monkeypatch.setattr(dlq, "_consumer", lambda where, **settings: Source())
-    with pytest.raises(BrokerError, match="events-0@7 is there and cannot be read"):
+    with pytest.raises(BrokerError, match="events-0@7 exists but cannot be read"):
         dlq._whole("", letter())
 
 
@@ -88,7 +89,7 @@ def test_what_was_sent_back_is_remembered_by_reason() -> None:
     assert (plain.offset, plain.metadata) == (20, "")
     for i in range(1_000):
         done = done.upto(f"reason {i}", 100)
-    with pytest.raises(BrokerError, match="too many reasons"):
+    with pytest.raises(BrokerError, match="too many single reasons"):
         done.offset()
     with pytest.raises(BrokerError, match="cannot read"):
         dlq._Done.read(SimpleNamespace(offset=1, metadata="[]"))
@@ -103,3 +104,67 @@ def test_a_broker_that_goes_away_while_listing_is_our_error(
     monkeypatch.setattr(dlq, "_check", away)
     with pytest.raises(BrokerError, match="dlq list: KafkaConnectionError"):
         list(dlq.letters("", "t", 3))
+
+
+class Doubtful:
+    """A producer whose transactions end in doubt: at first, and taken by the broker or not."""
+
+    def __init__(self, doubts: int, taken: bool) -> None:
+        self.doubts = doubts
+        self.taken = taken
+        self.calls: list[str] = []
+        self.committed: Any = None
+        self.offsets: Any = None
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def publish(self, messages: dict[str, list[OutputRecord]]) -> int:
+        assert messages == {"events": [OutputRecord(b"v", b"k", [("h", b"1")], 3)]}
+        self.calls.append("publish")
+        return 0
+
+    def add_offsets(self, offsets: dict[Any, Any], membership: str) -> None:
+        assert membership == "p.dlq.replay"
+        (self.offsets,) = offsets.values()
+
+    def commit(self) -> None:
+        self.doubts -= 1
+        if self.doubts < 0 or self.taken:
+            self.committed = self.offsets
+        if self.doubts >= 0:
+            raise CommitInDoubt("no answer")
+        self.calls.append("commit")
+
+    def replace(self) -> None:
+        self.calls.append("replace")
+
+
+def commit(producer: Any, monkeypatch: pytest.MonkeyPatch, back: list[Letter]) -> None:
+    monkeypatch.setattr(dlq, "committed_now", lambda *args, **more: producer.committed)
+    done = dlq._Done(20, {"invalid": 30})
+    dlq._commit(producer, None, TP, "p.dlq.replay", back, done)
+    assert dlq._Done.read(producer.committed) == done
+
+
+BACK = [Letter("events", 3, 7, "invalid", "", None, b"k", b"v", [("h", b"1")])]
+
+
+def test_a_transaction_in_doubt_is_made_again_only_if_it_did_not_take_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost, taken = Doubtful(2, taken=False), Doubtful(1, taken=True)
+    commit(lost, monkeypatch, BACK)
+    assert lost.calls == [*(["begin", "publish", "replace"] * 2), "begin", "publish", "commit"]
+    commit(taken, monkeypatch, BACK)
+    assert taken.calls == ["begin", "publish", "replace"]
+    nothing = Doubtful(0, taken=False)
+    commit(nothing, monkeypatch, [])  # letters that are left out: only their offset is committed
+    assert nothing.calls == ["begin", "commit"]
+
+
+def test_a_broker_that_never_commits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = Doubtful(99, taken=False)
+    with pytest.raises(BrokerError, match="no answer, 8 times in a row: call it again"):
+        commit(producer, monkeypatch, BACK)
+    assert producer.calls.count("publish") == 8

@@ -14,9 +14,9 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError, ProducerFencedError
 
-from streamforest.io.kafka.clients import made
 from streamforest.io.kafka.compat import batches
-from streamforest.io.kafka.compat.workarounds import TransactionalProducer
+from streamforest.io.kafka.compat.workarounds import create_client
+from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.log import OutputRecord
 
 
@@ -42,7 +42,7 @@ def test_a_client_without_a_broker_leaves_nothing_behind(
 
     def attempt() -> None:
         with pytest.raises(KafkaError):
-            made(maker, bootstrap_servers=nobody, bootstrap_timeout_ms=100)
+            create_client(maker, bootstrap_servers=nobody, bootstrap_timeout_ms=100)
 
     attempt()
     before = held()

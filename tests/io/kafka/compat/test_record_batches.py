@@ -45,7 +45,6 @@ def test_the_bytes_are_the_same(seed: int) -> None:
     ours = batches._builder(records, count, TIME, 1 << 30, 0)
     ours.close()
     assert (count, bytes(ours.buffer())) == (400, theirs(messages))
-    assert batches.usable()
 
 
 def test_batches_are_cut_where_they_are_full() -> None:
@@ -79,7 +78,6 @@ def test_what_is_read_is_the_same(seed: int, compression: int) -> None:
     for start, chunk in ((0, None), (0, 7), (33, 50)):
         told = read(kafka_records.QuickRecords, raw, start, chunk)
         assert told == read(Fetcher.PartitionRecords, raw, start, chunk)
-    assert kafka_records.usable()
 
 
 def test_any_negative_size_means_none() -> None:
