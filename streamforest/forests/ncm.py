@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.forests import ncm_inspect, ncm_params, ncm_state, ncm_trial
+from streamforest.forests import ncm_inspect, ncm_params, ncm_state, ncm_trial, ncm_width
 from streamforest.forests.batch import length
 from streamforest.forests.labels import as_list
 from streamforest.forests.ncm_votes import NCMVotes
@@ -284,6 +284,10 @@ class NCMForestClassifier(NCMVotes):
         self._taking_in = "trees" if trees else "memory"
         try:
             self._take(X, y, np.full(length(X), LEARN, np.uint8), answer=False)
+            if self._n_columns > max(self._old_columns, ncm_width.WIDE):
+                # what comes next would make trees of both widths; an epoch's end would not
+                self._new_columns()
+                self._grind()
         finally:
             self._params["grows"], self._params["judges"] = grows, 1
             self._taking_in = None

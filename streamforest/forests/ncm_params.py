@@ -11,6 +11,7 @@ from streamforest.errors import ParameterError
 from streamforest.forests.engine import EPOCH
 from streamforest.forests.ncm_jobs import MODES
 from streamforest.forests.ncm_rounds import KINDS, STRATEGIES
+from streamforest.forests.ncm_width import centroids_for
 from streamforest.forests.parameters import check_choice, check_int, check_number
 from streamforest.kernels import ncm_advance
 from streamforest.kernels.ncm import PARAMS
@@ -35,7 +36,6 @@ FULL = ("auto", "full", "full-scaled")
 
 _STARTS = 2  # of the greedy search for sides
 NODES = 2  # for each row of the memory, at most
-CENTROIDS = 3  # likewise
 
 
 def check(forest: NCMForestClassifier) -> None:
@@ -91,7 +91,7 @@ def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
     params["neighbours"] = forest.neighbours
     params["judges"] = 1
     params["max_nodes"] = NODES * forest.memory + EPOCH
-    params["max_rows"] = CENTROIDS * forest.memory + EPOCH
+    params["max_rows"] = centroids_for(forest.memory, forest.n_trees, 0)
     params["rule"], params["amount"] = _centroid_rule(forest.n_centroids)
     return params
 
