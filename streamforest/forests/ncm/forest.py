@@ -13,6 +13,7 @@ from streamforest.forests.core.labels import as_list
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 from streamforest.forests.ncm import holdout, inspection, presets
 from streamforest.forests.ncm import state as ncm_state
+from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.votes import NCMVotes
 from streamforest.kernels.core.operations import LEARN
 
@@ -291,6 +292,10 @@ class NCMForestClassifier(NCMVotes):
         self._taking_in = "trees" if trees else "memory"
         try:
             self._take(X, y, np.full(length(X), LEARN, np.uint8), answer=False)
+            if self._n_columns > max(self._old_columns, ncm_width.WIDE):
+                # what comes next would make trees of both widths; an epoch's end would not
+                self._new_columns()
+                self._grind()
         finally:
             self._params["grows"], self._params["judges"] = grows, 1
             self._taking_in = None

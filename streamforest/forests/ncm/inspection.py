@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.ncm import arrays as ncm_arrays
-from streamforest.forests.ncm.presets import CENTROIDS, NODES
+from streamforest.forests.ncm.presets import NODES
 from streamforest.forests.ncm.retraining import METRIC_NAMES
+from streamforest.forests.ncm.width import centroids_for
 from streamforest.kernels.ncm.blending import BLENDS
 from streamforest.kernels.ncm.class_means import FULL_WIDTH, LENSES
 from streamforest.kernels.ncm.layout import NODE
@@ -69,9 +70,11 @@ def most_bytes(forest: NCMForestClassifier) -> int:
     columns, classes = forest._n_columns, max(8, len(forest._labels))
     width = padded(max(1, columns) * 3 // 2)
     slots = 2 * (memory + int(forest._parameters["swap_after"]) + 2 * EPOCH)
-    full = width if columns <= FULL_WIDTH else 1
+    side = padded(max(1, min(columns, FULL_WIDTH)) * 3 // 2)
+    whole = max(side * side, width)
+    most = centroids_for(memory, forest.n_trees, columns)
     tree = 12 * slots + 2 * NODES * (memory + EPOCH) * NODE.itemsize
-    tree += int(1.5 * CENTROIDS * (memory + EPOCH) * (4 * width + 9))
-    tree += 4 * 20 * memory + 4 * full * width
-    means = 2 * classes * (1 + LENSES) * (4 * width + 12) + (8 + 4 * LENSES) * full * width
+    tree += int(1.5 * (most + EPOCH) * (4 * width + 9))
+    tree += 4 * 20 * memory + 4 * whole
+    means = 2 * classes * (1 + LENSES) * (4 * width + 12) + (8 + 4 * LENSES) * whole
     return slots * (4 * width + 16) + 2 * forest.n_trees * tree + means + 1_000 * width

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.ncm import arrays as ncm_arrays
+from streamforest.forests.ncm.width import compacted
 from streamforest.kernels.core.entropy import XLOGX
 from streamforest.kernels.ncm import advance as ncm_advance
 from streamforest.kernels.ncm import bagging, node_sampling, rust
@@ -235,7 +236,7 @@ def _rtst(scene: Scene, tree: Tree) -> Tree:
             if short == FITS:
                 break
             tree = ncm_arrays.enlarged(tree, short, len(ground.slot))
-    return _igt(scene, _compacted(scene, tree))
+    return _igt(scene, compacted(tree, scene.slots))
 
 
 def _rust(scene: Scene, tree: Tree) -> Tree:
@@ -263,12 +264,12 @@ def _rust(scene: Scene, tree: Tree) -> Tree:
         while rust.pass_again(tree, i, ground, seen.place, right) != FITS:
             tree = ncm_arrays.enlarged(tree, HIST, len(ground.slot))
     tree = _cut(scene, tree, int(scene.p["mu"]))
-    return _igt(scene, _compacted(scene, tree))
+    return _igt(scene, compacted(tree, scene.slots))
 
 
 def _prune(scene: Scene, tree: Tree) -> Tree:
     """Cut leaves that nothing is left in."""
-    return _compacted(scene, _cut(scene, tree, 1))
+    return compacted(_cut(scene, tree, 1), scene.slots)
 
 
 def _cut(scene: Scene, tree: Tree, least: int) -> Tree:
@@ -276,13 +277,6 @@ def _cut(scene: Scene, tree: Tree, least: int) -> Tree:
     while rust.cut_small(tree, scene.memory, scene.slots, scene.fill, least, bagged) != FITS:
         tree = ncm_arrays.enlarged(tree, HIST, len(scene.slots))
     return tree
-
-
-def _compacted(scene: Scene, tree: Tree) -> Tree:
-    to = ncm_arrays.copied(tree)
-    node_sampling.compact(tree, scene.slots, to)
-    rust.relink(to, scene.slots)
-    return to
 
 
 def _refill(scene: Scene, tree: Tree) -> Tree:

@@ -12,6 +12,7 @@ from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.parameters import check_choice, check_int, check_number
 from streamforest.forests.ncm.jobs import MODES
 from streamforest.forests.ncm.retraining import KINDS, STRATEGIES
+from streamforest.forests.ncm.width import centroids_for
 from streamforest.kernels.ncm import advance as ncm_advance
 from streamforest.kernels.ncm.layout import PARAMS
 
@@ -35,7 +36,6 @@ FULL = ("auto", "full", "full-scaled")
 
 _STARTS = 2  # of the greedy search for sides
 NODES = 2  # for each row of the memory, at most
-CENTROIDS = 3  # likewise
 
 
 def check(forest: NCMForestClassifier) -> None:
@@ -91,7 +91,7 @@ def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
     params["neighbours"] = forest.neighbours
     params["judges"] = 1
     params["max_nodes"] = NODES * forest.memory + EPOCH
-    params["max_rows"] = CENTROIDS * forest.memory + EPOCH
+    params["max_rows"] = centroids_for(forest.memory, forest.n_trees, 0)
     params["rule"], params["amount"] = _centroid_rule(forest.n_centroids)
     return params
 

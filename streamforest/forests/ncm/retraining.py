@@ -340,14 +340,14 @@ class Rounds:
             slots = len(forest._memory.label)
             if len(tree.leaf) < slots:
                 tree = ncm_arrays.with_slots(tree, slots)
+            for gone in self.gone:
+                if gone.at > job.scene.born:
+                    forget(tree, gone.slots, gone.labels, gone.numbers, bagged)
             tree = forest.widened(tree)
             if job.scene.columns < forest._n_columns:
                 ncm_arrays.weigh(tree, job.scene.columns, forest.column_weights(job.scene.columns))
             if job.kind == "fresh":
                 tree.info["error"] = error
-            for gone in self.gone:
-                if gone.at > job.scene.born:
-                    forget(tree, gone.slots, gone.labels, gone.numbers, bagged)
             forest._put(job.t, tree)
             self._catch_up(forest, job)
         self.jobs = [job for job in self.jobs if job.swap_at > forest._n_learned]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.engine import EPOCH, ONE_TRUE
 from streamforest.forests.ncm import arrays as ncm_arrays
+from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.retraining import Rounds
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.ncm import advance as ncm_advance
@@ -178,7 +179,8 @@ class NCMRows(Forest):
             self._drop_products()
         if needed > self._memory.rows.shape[1]:
             self._widen(max(padded(needed), padded(before + before // 2)))
-        self._memory.rows[:, before:needed] = np.nan
+        # of rows that are there: what is not touched takes no memory
+        self._memory.rows[self._order[: self._n_rows], before:needed] = np.nan
         for (r, j), n in zip(found, sizes):
             at = self._n_columns
             self._n_columns += n
@@ -239,19 +241,36 @@ class NCMRows(Forest):
         width = self._memory.rows.shape[1]
         if self._n_columns > FULL_WIDTH and self._means.lens.shape[1] > 1:
             self._means = self._means._replace(lens=np.zeros((LENSES, 1, width), np.float32))
+        self._params["max_rows"] = self._most_centroids(self._n_columns)
         weights = self.column_weights(self._old_columns)
+        # others take their place as this epoch ends, before anything is asked of them
+        replaced = {job.t for job in self._rounds.jobs if job.swap_at <= self._n_learned}
         for t, tree in enumerate(self._trees):
+            if t in replaced:
+                continue
             tree = self._trees[t] = self.widened(tree)
             ncm_arrays.weigh(tree, self._old_columns, weights)
         self._readdress()
         self._old_columns = self._n_columns
 
     def widened(self, tree: Tree) -> Tree:
-        """A tree as wide as the memory; beyond FULL_WIDTH columns its metric is a diagonal."""
+        """A tree as wide as the memory; before that it loses what is too much for so many columns."""
         width = self._memory.rows.shape[1]
         if self._n_columns > FULL_WIDTH:
             tree = ncm_arrays.flattened(tree)
+        if self._n_columns > ncm_width.WIDE:
+            slots = self._order[: self._n_rows]
+            tree = ncm_width.cut(
+                tree,
+                self._most_centroids(self._n_columns),
+                self._memory,
+                slots[tree.leaf[slots] >= 0],
+                int(self._params["bagged"][0]),
+            )
         return ncm_arrays.widened(tree, width) if tree.cen.shape[1] < width else tree
+
+    def _most_centroids(self, columns: int) -> int:
+        return ncm_width.centroids_for(int(self._parameters["memory"]), self.n_trees, columns)
 
     def lenses(self) -> NDArray[np.float32]:
         """The lenses for trees to measure with, as wide as the memory.
@@ -293,7 +312,8 @@ class NCMRows(Forest):
 
     def _more_slots(self, n: int) -> None:
         old = len(self._memory.label)
-        new = max(2 * old, old + n)
+        held = int(self._parameters["memory"]) + int(self._parameters["swap_after"]) + 4 * EPOCH
+        new = max(min(2 * old, held), old + n)
         rows = np.zeros((new, self._memory.rows.shape[1]), np.float32)
         rows[:old] = self._memory.rows
         label = np.zeros(new, np.int32)

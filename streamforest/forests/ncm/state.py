@@ -109,6 +109,7 @@ def restore(forest: NCMForestClassifier, take: Take) -> None:
     forest._free = list(range(n, slots))
     forest._of_class = np.bincount(label, minlength=max(8, classes)).astype(np.int64)
     forest._n_seen = classes
+    forest._params["max_rows"] = forest._most_centroids(forest._old_columns)
     _take_means(forest, take, columns, width, classes)
     credit = _take_shared(forest, take)
     rounds = _take_rounds(forest, take, columns, credit)

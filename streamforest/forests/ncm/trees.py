@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streamforest.forests.core.serialization import LARGEST, demand, demand_trees
 from streamforest.forests.ncm import arrays as ncm_arrays
+from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.jobs import MOST_KEPT, MOST_ROUNDS, Job
 from streamforest.kernels.ncm import bagging, rust
 from streamforest.kernels.ncm.blending import EVENTS
@@ -47,8 +48,8 @@ def dump_trees(
 ) -> dict[str, NDArray[Any]]:
     """All trees, those under way last, of which each row's leaf is told by `order`."""
     standing, width, side = forest.n_trees, forest._n_columns, side_of(forest)
-    if side > FULL_WIDTH:  # trees under way still have whole metrics, of which this will be left
-        trees = [ncm_arrays.flattened(tree) for tree in trees]
+    for t, job in enumerate(forest._rounds.jobs, standing):  # of which this much will be left
+        trees[t] = _lessened(forest, trees[t], order, job.scene.born)
     info = np.concatenate([tree.info for tree in trees])
     out: dict[str, NDArray[Any]] = {f"tree.{name}": info[name] for name in (*_CLOCKS, *_SHARES)}
     out["tree.seed"] = info["seed"][:standing]
@@ -61,8 +62,9 @@ def dump_trees(
         out[f"row.{name}"] = np.concatenate(
             [getattr(tree, name)[at] for tree, at in zip(trees, rows)]
         )
+    used = _columns_of_trees(forest)
     out["row.cen"] = np.concatenate(
-        [wide(tree.cen[at], len(at), width).ravel() for tree, at in zip(trees, rows)]
+        [wide(tree.cen[at], len(at), used).ravel() for tree, at in zip(trees, rows)]
     )
     # by what the columns need: how much wider the arrays are depends on how the columns came
     rows_of = [1 if len(tree.metric) == 1 else padded(side) for tree in trees]
@@ -83,6 +85,23 @@ def dump_trees(
         leaf[t, known] = tree.leaf[order[known]]
     out["leaf"] = leaf
     return out
+
+
+def _columns_of_trees(forest: NCMForestClassifier) -> int:
+    """Columns that splits can use: where there are very many, those that count already."""
+    wide = forest._n_columns > ncm_width.WIDE
+    return forest._old_columns if wide else forest._n_columns
+
+
+def _lessened(forest: NCMForestClassifier, tree: Tree, order: NDArray[np.int32], born: int) -> Tree:
+    """A tree under way, which was begun when there were fewer columns, as it will be put in place."""
+    if forest._old_columns > FULL_WIDTH:
+        tree = ncm_arrays.flattened(tree)
+    if forest._old_columns > ncm_width.WIDE:
+        most, bagged = (int(forest._params[name][0]) for name in ("max_rows", "bagged"))
+        rows = order[forest._memory.number[order] < born]
+        tree = ncm_width.cut(tree, most, forest._memory, rows, bagged)
+    return tree
 
 
 def _centroids(node: NDArray[np.void]) -> NDArray[np.int64]:
@@ -122,8 +141,10 @@ def take_trees(
     demand(np.isfinite(half), "row.half")
     demand(side <= 1, "row.side")
     demand((label >= -1) & (label < len(forest._labels)), "row.label")
-    cen = take("row.cen", np.float32, total * columns).reshape(total, columns)
-    demand(np.isfinite(cen), "row.cen")
+    cen = take("row.cen", np.float32)
+    per_row = columns if len(cen) == total * columns else _columns_of_trees(forest)
+    demand(len(cen) == total * per_row and np.isfinite(cen).all(), "row.cen")
+    cen = cen.reshape(total, per_row)
     metric_rows = take("tree.metric_rows", np.int64, n)
     weights = take("tree.weights", np.float32)
     demand(np.isfinite(weights), "tree.weights")
@@ -155,7 +176,7 @@ def take_trees(
         node["first"] = np.where(node["k"] > 0, np.cumsum(node["k"]) - node["k"], 0)
         node["head"] = -1
         tree.half[:used], tree.side[:used], tree.label[:used] = half[own], side[own], label[own]
-        tree.cen[:used, :columns] = cen[own, : tree.cen.shape[1]]
+        tree.cen[:used, :per_row] = cen[own, : tree.cen.shape[1]]
         born = forest._n_learned if t < n_trees else jobs[t - n_trees].scene.born
         out.append(_filled(forest, tree, leaf[t], node, born))
     demand(at_weight == len(weights), "tree.weights")
@@ -191,7 +212,7 @@ def _metric_at(
     if rows == 1:
         flat = weights[at : at + columns]
         demand(len(flat) == columns and (flat >= 0).all(), "tree.weights")
-        return wide(flat[None, :], 1, padded(columns)), columns
+        return wide(flat[None, :], 1, padded(_columns_of_trees(forest))), columns
     if columns > FULL_WIDTH and rows == padded(columns):
         side = columns  # written when whole metrics were still widened beyond FULL_WIDTH
     demand(rows == padded(side) and forest._parameters["split"] == "ncm", "tree.metric_rows")

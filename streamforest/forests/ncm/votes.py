@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.rows import NCMRows
 from streamforest.kernels.core.array_table import Seats
 from streamforest.kernels.core.compiling import Announced
@@ -136,14 +137,12 @@ class NCMVotes(NCMRows):
         self._fill[:] = self._stats[MEAN]
         fade(self._means, int(self._tally[blending.EVENTS]))
         settle_distances(self._stats, self._near)
-        weight = float(self._means.weight[0])
         new = self._n_columns > self._old_columns
         if new:
             self._new_columns()
+        weight = float(self._means.weight[0])
         if new or weight > 1.1 * self._ground_at or self._n_learned % 4096 == 0:
-            grind(self._means, self._n_columns)
-            look_again(self._means)
-            self._ground_at = weight
+            self._grind()
         self._evict()
         if self._taking_in:
             self._rounds.wait_for(self)
@@ -151,6 +150,11 @@ class NCMVotes(NCMRows):
             self._rounds.end_epoch(self)
             self._settle_blend()
         self._tally[:] = 0
+
+    def _grind(self) -> None:
+        grind(self._means, self._n_columns)
+        look_again(self._means)
+        self._ground_at = float(self._means.weight[0])
 
     def _settle_blend(self) -> None:
         """Who speaks until the next epoch ends."""
@@ -166,7 +170,7 @@ class NCMVotes(NCMRows):
             self._memory,
             self._order,
             self._n_rows,
-            self._parameters["memory"],
+            ncm_width.rows_for(int(self._parameters["memory"]), self._n_columns),
             self._of_class,
             self._memory_seed,
         )

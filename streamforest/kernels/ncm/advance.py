@@ -118,8 +118,15 @@ def grow_leaf(
     table: NDArray[np.int64],
 ) -> int:
     """Try to split leaf `i` by its own rows. FITS, or which array is too small."""
+    n_centroids = centroids_for(classes, p)
+    info = tree.info[0]
+    here = tree.node[i]
+    k = 1 if p.svm else max(2, min(n_centroids, here.n_classes))
+    if info.n_nodes + 2 > p.max_nodes or info.n_rows + k > p.max_rows:
+        here.due = 0  # the tree is full: not worth a look at the rows
+        return FITS
     ground = ground_of_leaf(memory, tree, i, fill, p.bagged)
-    return grow(tree, i, False, ground, p, centroids_for(classes, p), classes, table)
+    return grow(tree, i, False, ground, p, n_centroids, classes, table)
 
 
 @routine
