@@ -1,8 +1,8 @@
 """The `streamforest` command: its root, and the one place where errors become exit codes.
 
-A subcommand's module is imported when that subcommand is called, not before: `--help` and
-`--version` answer at once because numba and River are never loaded for them. For the same reason
-the one-line help of each subcommand stands here.
+A subcommand's module is imported only when that subcommand is called: `--help` and `--version` answer
+at once because they never load numba and River. For the same reason this module holds the one-line help
+of each subcommand.
 """
 
 from __future__ import annotations
@@ -27,19 +27,25 @@ from streamforest.errors import (
 from streamforest.text import printable, printable_lines
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
-    "bench": ("streamforest.cli.bench:bench", "Measure the forests and draw the papers' figures."),
+    "bench": (
+        "streamforest.cli.bench:bench",
+        "Measure forests and pipeline; reproduce the papers' figures.",
+    ),
     "broker": (
         "streamforest.cli.broker:broker",
-        "A real Apache Kafka on 127.0.0.1, for trying out.",
+        "Run a real Apache Kafka on 127.0.0.1, for trying out.",
     ),
-    "check": ("streamforest.cli.check:check", "Check a pipeline file, every mistake at once."),
+    "check": (
+        "streamforest.cli.check:check",
+        "Check a pipeline file and report every mistake at once.",
+    ),
     "dlq": ("streamforest.cli.dlq:dlq", "List dead letters, send them back after a fix."),
-    "promote": ("streamforest.cli.operate:promote", "Let a shadow model publish."),
-    "replay": ("streamforest.cli.replay:replay", "Send a recorded set or file to a topic."),
+    "promote": ("streamforest.cli.operate:promote", "Make a shadow model publish."),
+    "replay": ("streamforest.cli.replay:replay", "Send a recorded data set or file to a topic."),
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
     "snapshots": (
         "streamforest.cli.snapshots:snapshots",
-        "List the snapshots of a run, keep one for ever, go back to one.",
+        "List the snapshots of a run, keep one for ever, continue from one.",
     ),
     "whatif": (
         "streamforest.cli.operate:whatif",
@@ -50,11 +56,11 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
 """Name -> ("module:attribute", one-line help)."""
 
 DEBUG_VARIABLE = "STREAMFOREST_DEBUG"
-_MOST = 4_000  # characters of one error: it may quote what strangers wrote
+_MAX_ERROR = 4_000  # characters of one error: it may quote untrusted input
 
 
 class Failure(click.ClickException):
-    """A failed run on its way to the terminal: its text on stderr, exit code 1, no traceback."""
+    """A failed run: its message goes to stderr, without a traceback. Exit code 1."""
 
     exit_code = 1
 
@@ -65,7 +71,7 @@ class Failure(click.ClickException):
 
 
 class Refusal(Failure):
-    """Something the caller must change first: a setting, an argument. Exit code 2."""
+    """A setting or an argument that the caller must change first. Exit code 2."""
 
     exit_code = 2
 
@@ -100,9 +106,9 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; whatever it raises leaves as one message and an exit code."""
+        """Run the subcommand; an exception becomes one message and an exit code."""
         try:
-            with _plain_warnings():
+            with _one_line_warnings():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -112,25 +118,25 @@ class LazyGroup(click.Group):
         except (ConfigError, InputError, ChangedError) as error:
             raise Refusal(str(error)) from error
         except StreamForestError as error:
-            raise Failure(printable(str(error), _MOST)) from error
+            raise Failure(printable(str(error), _MAX_ERROR)) from error
         except BrokenPipeError:
-            raise  # a reader such as `head` left: click ends quietly
+            raise  # a reader such as `head` has closed the pipe: click exits quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
             raise Failure(f"{where}{error.strerror or error}") from error
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
-            told = printable(str(error), _MOST)
+            message = printable(str(error), _MAX_ERROR)
             raise Failure(
-                f"internal error, {type(error).__name__}: {told} "
-                f"(a bug; set {DEBUG_VARIABLE}=1 to see where)"
+                f"internal error, {type(error).__name__}: {message} "
+                f"(a bug; set {DEBUG_VARIABLE}=1 for a traceback)"
             ) from error
 
 
 @contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """The package's own warnings once and on one line, without Python's file name and source."""
+def _one_line_warnings() -> Iterator[None]:
+    """Show each of the package's own warnings once, on one line, without file name and source."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", StreamForestWarning)
         usual = warnings.showwarning
@@ -143,7 +149,7 @@ def _plain_warnings() -> Iterator[None]:
                 usual(message, category, *args, **kwargs)
             elif str(message) not in shown:
                 shown.add(str(message))
-                click.echo(f"Warning: {printable(str(message), _MOST)}", err=True)
+                click.echo(f"Warning: {printable(str(message), _MAX_ERROR)}", err=True)
 
         warnings.showwarning = show
         yield

@@ -13,7 +13,7 @@ _FOLDER = click.option(
     "--folder",
     type=click.Path(path_type=Path),
     default=None,
-    help="Where the broker keeps everything (default: broker/ in the cache folder).",
+    help="Folder for everything that the broker keeps (default: broker/ in the cache folder).",
 )
 
 
@@ -22,7 +22,7 @@ _ENDS = {signal.SIGINT, signal.SIGTERM}
 
 @click.group()
 def broker() -> None:
-    """Start, stop or look at a real single-node Apache Kafka on 127.0.0.1."""
+    """Start, stop or inspect a real single-node Apache Kafka on 127.0.0.1."""
 
 
 @broker.command()
@@ -31,11 +31,11 @@ def broker() -> None:
     "--port",
     type=click.IntRange(0, 65535),
     default=None,
-    help=f"0 takes a free one (default: that of the folder, else {DEFAULT_PORT}).",
+    help=f"0 picks a free port (default: the folder's last port, else {DEFAULT_PORT}).",
 )
-@click.option("--ephemeral", is_flag=True, help="Keep nothing; run until interrupted.")
+@click.option("--ephemeral", is_flag=True, help="Keep nothing, and run until interrupted.")
 def start(folder: Path | None, port: int | None, ephemeral: bool) -> None:
-    """Start a broker; fetches Apache Kafka the first time."""
+    """Start a broker; the first start downloads Apache Kafka."""
     if ephemeral:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # while it starts
         with Broker(port=DEFAULT_PORT if port is None else port) as node:
@@ -62,9 +62,11 @@ def stop(folder: Path | None) -> None:
 @broker.command()
 @_FOLDER
 def status(folder: Path | None) -> None:
-    """Say whether a broker runs; exit code 1 if none does."""
+    """Show whether a broker is running; exit code 1 if not."""
     status = Broker(folder or default_folder()).status()
     if not status.running:
-        click.echo(f"no broker runs in {status.folder}; streamforest broker start makes one")
+        click.echo(
+            f"no broker is running in {status.folder}; start one with streamforest broker start"
+        )
         raise click.exceptions.Exit(1)
     click.echo(f"{status.servers} (process {status.pid}, {status.folder})")

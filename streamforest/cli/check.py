@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from streamforest.cli.arguments import PIPELINE, SET
 from streamforest.errors import ConfigError
 from streamforest.io.codec.events import json_schema
 from streamforest.io.kafka.auth.connection import Security
@@ -18,10 +19,10 @@ from streamforest.text import printable
 
 
 @click.command()
-@click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option("--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="As in run.")
+@PIPELINE
+@SET
 def check(pipeline: Path, settings: tuple[str, ...]) -> None:
-    """Check PIPELINE as a whole, every mistake at once, without starting anything."""
+    """Check PIPELINE and report every mistake at once, without starting anything."""
     loaded = load_pipeline(pipeline, os.environ, settings)
     config = loaded.config
     models = ", ".join(f"{m.name} ({m.factory or m.kind})" for m in config.models)
@@ -82,25 +83,25 @@ def _snapshots(run: RunTable) -> str:
 
 def _metrics(config: Config) -> str:
     if not config.metrics_port:
-        return "none; metrics.port serves them"
+        return "none; set metrics.port to serve them"
     host = f"[{config.metrics_host}]" if ":" in config.metrics_host else config.metrics_host
     told = f"http://{host}:{config.metrics_port}/metrics"
     if config.metrics_allowed:
-        told += f", also asked for as {', '.join(config.metrics_allowed)}"
+        told += f", also by the names {', '.join(config.metrics_allowed)}"
     return told
 
 
 def _replayed(table: SourceTable, config: Config) -> str:
-    """What `replay` would send. A consumer works without it, so nothing here is a mistake."""
+    """What `replay` would send. A consumer does not need it, so a problem here is no mistake."""
     try:
         source = open_source(table, config.bounds)
     except ConfigError as error:
-        return f"not for this consumer, only for replay: {printable(str(error))}"
+        return f"unavailable, but only replay needs it: {printable(str(error))}"
     return f"{source.total:,} of {source.topic}, for replay"
 
 
 def _labels(config: Config) -> list[tuple[str, str]]:
-    """Where late labels come from and how long they are waited for."""
+    """Where late labels come from, and how long events wait for them."""
     labels = config.labels
     if labels is None:
         return []
@@ -117,30 +118,30 @@ def _labels(config: Config) -> list[tuple[str, str]]:
 def _security(security: Security) -> str:
     """Who connects and how; where the password is, never what it is."""
     told = {
-        "PLAINTEXT": "none: neither encrypted nor logged in",
+        "PLAINTEXT": "none: no encryption, no login",
         "SSL": "TLS",
         "SASL_SSL": "TLS",
-        "SASL_PLAINTEXT": "none: the login and all else go unencrypted",
+        "SASL_PLAINTEXT": "none: the login and all data are unencrypted",
     }[security.protocol]
     if security.sasl:
         told += f", logs in as {printable(security.user or '', 100)} by {security.mechanism}"
     if security.tls:
-        told += f", trusts {security.ca_file or 'the authorities of this machine'}"
-    return told + (f", shows {security.cert_file}" if security.cert_file else "")
+        told += f", trusts {security.ca_file or 'the certificate authorities of this machine'}"
+    return told + (f", client certificate {security.cert_file}" if security.cert_file else "")
 
 
 def _scope(scope: str) -> str:
     if scope == "topic":
-        return "topic: one forest for all partitions, in one process; further ones stand by"
-    return "partition: a forest for each, spread over the processes; a class is learned in each"
+        return "topic: one forest for all partitions, in one process; other processes are standbys"
+    return "partition: a forest for each partition, spread over the processes; each learns every class itself"
 
 
 def _delivery(kind: str) -> str:
     if kind == "exactly-once":
         return "exactly-once: predictions, dead letters, journal and offsets in one transaction"
     return (
-        "at-least-once: after a crash some predictions may be published twice; the model itself is "
-        "still exact"
+        "at-least-once: after a crash some predictions may be published twice; the model itself "
+        "stays exact"
     )
 
 

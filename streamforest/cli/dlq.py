@@ -1,4 +1,4 @@
-"""`streamforest dlq`: look at dead letters, and send them back."""
+"""`streamforest dlq`: list dead letters, and send them back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from streamforest.cli.arguments import PIPELINE
 from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.tools.dlq import letters, send_back
@@ -19,7 +20,7 @@ from streamforest.text import printable, shown
 
 @click.group()
 def dlq() -> None:
-    """Events that could not be taken: list them, send them back after a fix."""
+    """Events that were refused: list them, send them back after a fix."""
 
 
 def _config(pipeline: Path) -> tuple[Connection, Config]:
@@ -33,9 +34,9 @@ def _config(pipeline: Path) -> tuple[Connection, Config]:
 
 
 @dlq.command("list")
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@PIPELINE
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
     """Show the dead letters of PIPELINE: where each came from and why it was refused."""
     connection, config = _config(pipeline)
@@ -58,7 +59,7 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
 
 
 @dlq.command("replay")
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@PIPELINE
 @click.option(
     "--reason",
     default=None,
@@ -67,7 +68,7 @@ def list_letters(pipeline: Path, limit: int, as_json: bool) -> None:
 def replay_letters(pipeline: Path, reason: str | None) -> None:
     """Send the dead letters of PIPELINE back to their topic, each once.
 
-    Its group and its transactional id are the topic of the dead letters with .replay behind it.
+    The consumer group and the transactional id are the name of the dead-letter topic followed by .replay.
     """
     connection, config = _config(pipeline)
     sent, left = send_back(connection, config.topics, reason)

@@ -1,4 +1,4 @@
-"""`streamforest promote` and `streamforest whatif`: for the operator of a pipeline that runs."""
+"""`streamforest promote` and `streamforest whatif`: for the operator of a running pipeline."""
 
 from __future__ import annotations
 
@@ -10,40 +10,38 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PARTITION, PIPELINE
 from streamforest.cli.display import number, percent
-from streamforest.cli.snapshots import ACCEPT, PARTITION
 from streamforest.errors import ConfigError
 from streamforest.runtime.config.load import MAIN, load_pipeline
 from streamforest.runtime.config.options import nearest
 from streamforest.runtime.operate import inspect as inspection
-from streamforest.runtime.operate.requests import Wishes
+from streamforest.runtime.operate.requests import OperatorRequests
 from streamforest.runtime.operate.whatif import whatif as replay
-
-_PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
 
 
 @click.command()
-@_PIPELINE
+@PIPELINE
 @click.argument("shadow")
 @PARTITION
-@click.option("--wait", default=10.0, show_default=True, help="Seconds to wait for it to be done.")
+@click.option("--wait", default=10.0, show_default=True, help="Seconds to wait until it is done.")
 def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> None:
-    """Let SHADOW publish from the next commit of PIPELINE on; `main` takes it back.
+    """Make SHADOW publish from the next commit of PIPELINE on; `main` undoes it.
 
-    The process that runs finds the wish in its folder, fulfils it at a commit and writes that into the
-    journal. Where none runs, the next one does.
+    The running process finds the request in its folder, carries it out at a commit and records it in the
+    journal. If no process is running, the next one does.
     """
     loaded = load_pipeline(pipeline, os.environ, ())
     names = [model.name for model in loaded.config.models]
     if shadow not in names:
         raise ConfigError(f"{shadow}: no such model in {pipeline}; {nearest(shadow, names)}")
     folder = inspection.folder_of(loaded, partition)
-    wishes = Wishes(folder.path.parent, folder.mode)
-    wishes.promote(shadow)
+    requests = OperatorRequests(folder.path.parent, folder.mode)
+    requests.request_promotion(shadow)
     deadline = time.monotonic() + wait
-    while wishes.waiting and time.monotonic() < deadline:
+    while requests.waiting and time.monotonic() < deadline:
         time.sleep(0.05)
-    done = not wishes.waiting
+    done = not requests.waiting
     what = f"[model] {MAIN}" if shadow == MAIN else shadow
     click.echo(
         f"{what} publishes now" if done else f"{what} will publish when the pipeline next commits"
@@ -51,7 +49,7 @@ def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> 
 
 
 @click.command()
-@_PIPELINE
+@PIPELINE
 @click.argument("snapshot")
 @click.option(
     "--set",
@@ -62,7 +60,7 @@ def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> 
     help="A changed parameter of [model], e.g. n_trees=50. May be repeated.",
 )
 @PARTITION
-@ACCEPT
+@ACCEPT_VERSION_CHANGE
 def whatif(
     pipeline: Path,
     snapshot: str,
@@ -72,8 +70,8 @@ def whatif(
 ) -> None:
     """Replay the journal of PIPELINE from SNAPSHOT on with other parameters, and compare.
 
-    Nothing is published or changed; the pipeline may run meanwhile. The changed model begins anew at
-    the snapshot, and for a fair comparison so does the model as it is.
+    Nothing is published or changed, and the pipeline may keep running. The changed model starts untrained at
+    the snapshot; for a fair comparison, so does a copy with the current parameters.
     """
     flags = [c if "." in c.partition("=")[0] else f"model.{c}" for c in changes]
     loaded = load_pipeline(pipeline, os.environ, ())
@@ -94,9 +92,9 @@ def whatif(
         )
     click.echo(f"{'since ' + inspection.full_name(snapshot):<36} labelled  accuracy   kappa")
     ways = {
-        "as it was": "as it was, from the snapshot",
-        "begun anew": "as it is, begun anew there",
-        "changed": f"{', '.join(changes)}, begun anew there",
+        "as it was": "current, from the snapshot",
+        "begun anew": "current, untrained there",
+        "changed": f"{', '.join(changes)}, untrained there",
     }
     for outcome in outcomes:
         click.echo(

@@ -1,4 +1,4 @@
-"""`streamforest replay`: a recorded set or file to a topic."""
+"""`streamforest replay`: send a recorded data set or file to a topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from streamforest.cli.servers import checked_servers
+from streamforest.cli.arguments import check_servers
 from streamforest.datasets import get_spec, unavailable
 from streamforest.io.codec.events import Format
 from streamforest.io.kafka.auth.connection import Connection
@@ -33,7 +33,7 @@ DEFAULT_SERVERS = "127.0.0.1:9092"
 
 
 def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
-    """Print every set that can be sent by name, and end."""
+    """Print every data set that can be sent by name, and exit."""
     if not wanted or ctx.resilient_parsing:
         return
     names = RecordedSource.names()
@@ -49,79 +49,101 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
 @click.option(
     "--bootstrap-servers",
     "servers",
-    callback=checked_servers,
+    callback=check_servers,
     default=None,
     metavar="HOST:PORT",
-    help=f"The broker (default: what the pipeline file says, else {DEFAULT_SERVERS}).",
+    help=f"The broker (default: the pipeline file's, else {DEFAULT_SERVERS}).",
 )
-@click.option("--topic", default=None, help="Where to (default: NAME.events).")
+@click.option("--topic", default=None, help="The topic (default: NAME.events).")
 @click.option(
     "--partitions",
     type=click.IntRange(1, 10_000),
     default=None,
-    help="Of a topic that has to be made (default: what the pipeline file says, else "
+    help="Partitions of a topic that does not exist yet (default: the pipeline file's, else "
     f"{DEFAULT_PARTITIONS}).",
 )
 @click.option(
-    "--max-events", "events", type=click.IntRange(1), default=None, help="Only the first N."
+    "--max-events",
+    "events",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="Send only the first N events.",
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events a second.")
-@click.option("--loops", type=click.IntRange(1), default=1, show_default=True, help="How often.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Events per second (default: as fast as possible).",
+)
+@click.option(
+    "--loops",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many times to send it.",
+)
 @click.option(
     "--bad",
     type=click.FloatRange(0, 0.9),
     default=0.0,
     show_default=True,
-    help="Share of bad events.",
+    help="Share of events that are made invalid.",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=None, help="For --bad and --order (default: 0)."
 )
-@click.option("--order", default=None, help="Class schedule: random, recorded, or a,b,c.")
+@click.option(
+    "--order",
+    default=None,
+    help="Let classes appear over time, in this order: random, recorded, or a,b,c.",
+)
 @click.option(
     "--first",
     type=click.IntRange(1),
     default=None,
-    help="With --order: classes open at the start (default: the pipeline file's, else "
+    help="With --order: number of classes at the start (default: the pipeline file's, else "
     f"{ClassSchedule.first}).",
 )
 @click.option(
     "--every",
     type=click.IntRange(1),
     default=None,
-    help="With --order: events between new classes (default: the pipeline file's, else "
+    help="With --order: events from one new class to the next (default: the pipeline file's, else "
     f"{ClassSchedule.every}).",
 )
 @click.option(
-    "--label-column", "label", default=None, help="A table's column with the label (default: y)."
+    "--label-column",
+    "label",
+    default=None,
+    help="Label column of a .csv or .parquet file (default: y).",
 )
-@click.option("--id-column", "identity", default=None, help="A table's column with the id.")
+@click.option("--id-column", "identity", default=None, help="Id column of a .csv or .parquet file.")
 @click.option(
     "--label-delay",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Send labels N events late.",
+    help="Send each label N events after its event.",
 )
 @click.option(
     "--labels-topic",
     default=None,
-    help="Where late labels go (default: TOPIC.labels, or as in the pipeline file).",
+    help="Topic of late labels (default: the pipeline file's, else TOPIC.labels).",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["json", "msgpack"]),
     default=None,
-    help="How events are written (default: the pipeline file's events.format, else json).",
+    help="Format of the messages (default: the pipeline file's events.format, else json).",
 )
-@click.option("--vectors", is_flag=True, help="Features as an array instead of by name.")
+@click.option("--vectors", is_flag=True, help="Send features as an array, without names.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="TABLE.KEY=VALUE",
-    help="As in run; without a pipeline file for [kafka] alone, e.g. kafka.security_protocol=SSL.",
+    help="As in run; without a pipeline file only for [kafka], e.g. kafka.security_protocol=SSL.",
 )
 @click.option(
     "--list",
@@ -129,7 +151,7 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
     is_eager=True,
     expose_value=False,
     callback=_list_sets,
-    help="Instead: list the recorded sets.",
+    help="List the recorded data sets and exit.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def replay(
@@ -154,9 +176,9 @@ def replay(
     settings: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Send SOURCE to a topic: a recorded set by name, a file, or a pipeline file's [source].
+    """Send SOURCE to a topic: the name of a data set, a file, or the [source] of a pipeline file.
 
-    A pipeline file also tells the broker, the topic and the format. The same options give the same messages.
+    A pipeline file also sets the broker, the topic and the format. The same options give the same messages.
     """
     _refuse_idle(source)
     opened: Source
@@ -208,7 +230,7 @@ def replay(
 
 
 def _given() -> set[str]:
-    """The options that stand on the command line."""
+    """The options that were given on the command line."""
     ctx = click.get_current_context()
     return {
         name
@@ -218,7 +240,7 @@ def _given() -> set[str]:
 
 
 def _refuse_idle(source: str) -> None:
-    """An option without effect is a mistake: someone believes that it has one."""
+    """UsageError for an option without effect: whoever gave it expects one."""
     given, pipeline = _given(), source.endswith(".toml")
     for name in ("first", "every", "seed"):
         if name not in given or "order" in given or (name == "seed" and "bad" in given):
@@ -248,17 +270,15 @@ def _refuse_for_lines(file: str) -> None:
     ):
         if name in _given():
             raise click.UsageError(
-                f"{option}: has no effect for {file}: its lines are messages and go out as they are; "
-                "remove it, or give a table or a recorded set"
+                f"{option}: has no effect for {file}: its lines are messages and are sent unchanged; "
+                "remove it, or give a table or a data set"
             )
 
 
 def _source_flags(
     events: int | None, order: str | None, first: int | None, every: int | None, seed: int | None
 ) -> list[str]:
-    """Options of the command as settings of the pipeline file's [source]; only those given, so that
-    the file's own stand beside them.
-    """
+    """The options that were given, as settings of the file's [source]; the file decides the others."""
     flags = [] if events is None else [f"source.max_events={events}"]
     if order is not None:
         given = {"order": _order(order), "first": first, "every": every, "seed": seed}

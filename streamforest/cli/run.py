@@ -1,4 +1,4 @@
-"""`streamforest run`: a pipeline file from start, or from where it stands, to its end."""
+"""`streamforest run`: run a pipeline file from the start, or from where it stopped."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import cast
 
 import click
 
+from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PIPELINE, SET, check_servers
 from streamforest.cli.display import progress, report
-from streamforest.cli.servers import checked_servers
 from streamforest.errors import ConfigError
 from streamforest.io.codec.dead_letters import REASONS
 from streamforest.io.codec.events import Format
@@ -34,38 +34,27 @@ from streamforest.testing.broker.server import Broker, default_folder
 
 
 @click.command()
-@click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option("--fresh", is_flag=True, help="Start over, replacing the run in the folder.")
+@PIPELINE
+@click.option("--fresh", is_flag=True, help="Start over: delete the run in the folder.")
 @click.option(
     "--max-events",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Stop after N more events; the next run goes on from there.",
+    help="Stop after N more events; the next run continues from there.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="TABLE.KEY=VALUE",
-    help="Override a setting, e.g. model.n_trees=20. May be repeated. The environment variable "
-    "STREAMFOREST_MODEL__N_TREES does the same; a flag wins over it, and it wins over the file.",
-)
+@SET
 @click.option(
     "--broker",
     is_flag=False,
     flag_value="local",
-    callback=checked_servers,
+    callback=check_servers,
     metavar="[HOST:PORT]",
-    help="Send the recorded source through Kafka: a broker given, running, or started for this run.",
+    help="Send the recorded source through a Kafka broker: this one, else the running one, else a new one.",
 )
-@click.option("--drain", is_flag=True, help="On Kafka: end when everything there is was read.")
-@click.option("--create-topics", is_flag=True, help="On Kafka: make the topics that are missing.")
-@click.option(
-    "--accept-version-change",
-    is_flag=True,
-    help="Learn journalled events again by this version's rule, although another version learned them.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress, only the closing report.")
+@click.option("--drain", is_flag=True, help="On Kafka: stop at the current end of the topics.")
+@click.option("--create-topics", is_flag=True, help="On Kafka: create missing topics.")
+@ACCEPT_VERSION_CHANGE
+@click.option("-q", "--quiet", is_flag=True, help="No progress, only the final report.")
 def run(
     pipeline: Path,
     fresh: bool,
@@ -79,10 +68,10 @@ def run(
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
 
-    Each event is predicted, then learned. The run folder (runs/NAME by default, runs/NAME-broker
-    with --broker) keeps snapshots, and the predictions where there is no broker to take them; running
-    the same file again goes on where the last run stopped, however it was stopped, with exactly the
-    result of a run that never was.
+    Each event is predicted, then learned. The run folder (runs/NAME by default, runs/NAME-broker with
+    --broker) holds the snapshots and, without a broker, the predictions. Running the same file again
+    continues where the last run stopped, however it stopped; the result is identical to an uninterrupted
+    run.
     """
     with StopSignals() as signals, ExitStack() as stack:
         servers, own = None, False
@@ -93,7 +82,7 @@ def run(
         set_up(logging.INFO if config.kafka is not None and not quiet else logging.WARNING)
         if fresh and config.kafka is not None and not own:
             raise ConfigError(
-                "--fresh: what is on the broker cannot be taken back; "
+                "--fresh: published predictions cannot be taken back from the broker; "
                 "give the pipeline another name to start over"
             )
         if servers is not None:
@@ -108,14 +97,14 @@ def run(
         try:
             with opened(
                 loaded,
-                fresh=fresh or own,  # a broker of this run's own knows nothing of any other run
+                fresh=fresh or own,  # a broker started for this run holds no earlier run
                 drain=drain,
                 create_topics=create_topics,
                 accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
                 telemetry=metrics,
             ) as current:
-                gc.freeze()  # what is loaded by now stays: no collection need ever look at it again
+                gc.freeze()  # what is loaded by now is never garbage: keep it out of every collection
                 _consume(current, config.name, _total(loaded), max_events, signals, quiet)
         except Stopped as error:
             click.echo(f"Stopped by {signals.requested}: {error}.", err=True)
@@ -141,7 +130,7 @@ def _consume_each(
     """A forest for each partition that this process is given."""
     if max_events is not None:
         raise ConfigError(
-            "--max-events: counts the events of one forest, kafka.model_scope is 'partition'"
+            "--max-events: counts the events of one forest; use it with kafka.model_scope = 'topic'"
         )
     config = loaded.config
     metrics = FleetMetrics(config.name, REASONS)
@@ -160,7 +149,7 @@ def _consume_each(
             click.echo(report(unit.run_, f"{config.name}, partition {number}"))
     if ending != "finished":
         click.echo(
-            f"Stopped by {signals.requested}; the same command goes on from there.", err=True
+            f"Stopped by {signals.requested}; the same command continues from there.", err=True
         )
 
 
@@ -186,7 +175,7 @@ def _feed(loaded: Pipeline) -> None:
     config = loaded.config
     assert config.kafka is not None
     if loaded.source is None:
-        raise ConfigError("--broker replays [source] to the broker, and this pipeline has none")
+        raise ConfigError("--broker: sends [source] to the broker, and this pipeline has none")
     there = records_there(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
         form = cast(Format, config.events_format)
@@ -205,10 +194,10 @@ def _consume(
     if total is not None and current.events >= total:
         current.consume()  # a kill may have come between the last commit and its snapshot
         click.echo(report(current, name, total))
-        click.echo(f"Finished before: nothing left to do. --fresh starts {name} over.", err=True)
+        click.echo(f"Already finished: nothing left to do. --fresh starts {name} over.", err=True)
         return
     if current.events and not quiet:
-        click.echo(f"{name}: going on at event {current.events:,}", err=True)
+        click.echo(f"{name}: continuing at event {current.events:,}", err=True)
     with progress(current, name, total, quiet) as watch:
         ending = current.consume(
             max_events=max_events, stop=lambda: signals.requested is not None, watch=watch
@@ -219,13 +208,13 @@ def _consume(
         of = "" if total is None else f" of {total:,}"
         click.echo(
             f"Stopped by {why} after event {current.events:,}{of}; "
-            "the same command goes on from there.",
+            "the same command continues from there.",
             err=True,
         )
 
 
 def _total(loaded: Pipeline) -> int | None:
-    """Events there will ever be; None where nobody knows."""
+    """The total number of events; None for a topic, which has no end."""
     if loaded.config.kafka is not None or loaded.source is None:
         return None
     return loaded.source.total

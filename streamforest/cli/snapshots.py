@@ -1,4 +1,4 @@
-"""`streamforest snapshots`: what a run has kept, and what it shall keep."""
+"""`streamforest snapshots`: list the snapshots of a run, pin one, continue from one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PARTITION, PIPELINE, SET
 from streamforest.errors import BrokerError
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.operate import adopt as adopting
@@ -17,27 +18,10 @@ from streamforest.runtime.operate.adopt import Origin
 from streamforest.runtime.operate.inspect import Listed
 from streamforest.text import printable
 
-_PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path))
-_SET = click.option(
-    "--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="As in run."
-)
-PARTITION = click.option(
-    "--partition",
-    type=click.IntRange(0),
-    default=None,
-    metavar="N",
-    help="Whose, where each partition has a forest of its own (kafka.model_scope).",
-)
-ACCEPT = click.option(
-    "--accept-version-change",
-    is_flag=True,
-    help="Also where another version's rule learned what is to be learned again.",
-)
-
 
 @click.group()
 def snapshots() -> None:
-    """The snapshots of a run: list them, keep one for ever, go back to one."""
+    """List the snapshots of a run, keep one for ever, continue from one."""
 
 
 def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
@@ -45,17 +29,17 @@ def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
 
 
 @snapshots.command("list")
-@_PIPELINE
-@_SET
+@PIPELINE
+@SET
 @PARTITION
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_snapshots(
     pipeline: Path, settings: tuple[str, ...], partition: int | None, as_json: bool
 ) -> None:
     """Show the snapshots of PIPELINE, oldest first, and which one the last commit names.
 
-    Recovery begins at the named one. It is asked of the broker (Read on the group); where that cannot
-    be reached, the column is left open.
+    Recovery begins at the named one. The broker knows which it is (this needs Read on the group); if the
+    broker cannot be reached, none is marked.
     """
     loaded = _loaded(pipeline, settings)
     folder = inspection.folder_of(loaded, partition)
@@ -65,7 +49,7 @@ def list_snapshots(
     except BrokerError as error:
         known = False
         click.echo(
-            f"Which one the last commit names is not known: {printable(str(error))}", err=True
+            f"Cannot tell which one the last commit names: {printable(str(error))}", err=True
         )
     found = inspection.listed(folder, standing, known)
     if as_json:
@@ -113,31 +97,31 @@ def _size(count: int) -> str:
 
 
 @snapshots.command()
-@_PIPELINE
+@PIPELINE
 @click.argument("name")
-@_SET
+@SET
 @PARTITION
 def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
-    """Keep the snapshot NAME of PIPELINE for ever; the number of its events will do for a name."""
+    """Keep the snapshot NAME of PIPELINE for ever. Its number of events also works as NAME."""
     folder = inspection.folder_of(_loaded(pipeline, settings), partition)
     inspection.pin(folder, name)
     click.echo("pinned")
 
 
 @snapshots.command()
-@_PIPELINE
+@PIPELINE
 @click.argument("name")
-@_SET
+@SET
 @PARTITION
 def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
-    """Let the snapshot NAME go the way of the others."""
+    """Unpin the snapshot NAME: it is deleted when it is old enough, like the others."""
     folder = inspection.folder_of(_loaded(pipeline, settings), partition)
     inspection.unpin(folder, name)
     click.echo("no longer pinned")
 
 
 @snapshots.command()
-@_PIPELINE
+@PIPELINE
 @click.argument("name")
 @click.option(
     "--from",
@@ -148,9 +132,9 @@ def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int |
     help="Where to continue. journal: learn again what the journal lists after the snapshot. last-commit: "
     "forget what was learned since, continue at the last commit. log-end: the same, and skip unread records.",
 )
-@_SET
+@SET
 @PARTITION
-@ACCEPT
+@ACCEPT_VERSION_CHANGE
 def adopt(
     pipeline: Path,
     name: str,
@@ -159,10 +143,10 @@ def adopt(
     partition: int | None,
     accept_version_change: bool,
 ) -> None:
-    """Let PIPELINE, which must not be running, go on from the snapshot NAME.
+    """Make PIPELINE continue from the snapshot NAME. It must not be running.
 
-    Nothing is published for what is learned again. It is recorded in the journal. For a group whose
-    offsets have expired, `--from journal` continues exactly where it ended.
+    Events that are learned again are not published again. The journal records the adoption. If the group's
+    offsets have expired, `--from journal` continues exactly where the pipeline ended.
     """
     loaded = _loaded(pipeline, settings)
     done = adopting.adopt(loaded, name, origin, partition, accept_version_change)

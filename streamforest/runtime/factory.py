@@ -17,7 +17,7 @@ from streamforest.io.log import Log
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.labels.store import LateRules
-from streamforest.runtime.operate.requests import Wishes
+from streamforest.runtime.operate.requests import OperatorRequests
 from streamforest.runtime.processing.loop import Run
 from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.processing.schedule import Settings
@@ -114,7 +114,10 @@ def new_run(
         ),
         snapshots,
         _settings(
-            pipeline, drain, Wishes(snapshots.path.parent, snapshots.mode), accept_version_change
+            pipeline,
+            drain,
+            OperatorRequests(snapshots.path.parent, snapshots.mode),
+            accept_version_change,
         ),
         {**_described(pipeline), **(source or {})},
         telemetry,
@@ -202,7 +205,9 @@ def late_rules(pipeline: Pipeline) -> LateRules | None:
     )
 
 
-def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes, accept: bool) -> Settings:
+def _settings(
+    pipeline: Pipeline, drain: bool, requests: OperatorRequests, accept: bool
+) -> Settings:
     config, run = pipeline.config, pipeline.config.run
     return Settings(
         batch=run.batch_size,
@@ -215,7 +220,7 @@ def _settings(pipeline: Pipeline, drain: bool, wishes: Wishes, accept: bool) -> 
         pack=config.batch_messages,
         late=late_rules(pipeline),
         events_format=cast(Format, config.events_format),
-        wishes=wishes,
+        requests=requests,
         labels_topic=config.topics.labels,
         accept_version_change=accept,
         drain=drain or config.kafka is None,

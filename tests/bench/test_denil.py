@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 pytest.importorskip("matplotlib")
 
 from streamforest.bench import denil as benchmark
-from streamforest.bench.denil import bodyparts, fringe, mixture, show
+from streamforest.bench.denil import bodyparts, fringe, mixture, report
 from streamforest.bench.denil.common import Curve, Figure, Options, Panel, log_spaced, transposed
-from streamforest.cli.bench_denil import FIGURES, denil
+from streamforest.cli.bench.denil import FIGURES, denil
 from streamforest.datasets import DATA_VARIABLE, digits, gaussians, gaussians_bayes_rate
 from streamforest.errors import ConfigError
 
@@ -210,9 +210,9 @@ def test_curves_and_points() -> None:
 
 def test_one_run_has_no_spread_in_its_table() -> None:
     curve = Curve("forest", [100.0], [[0.5]])
-    assert show.cell(curve, 0, "share") == ".500"
+    assert report.cell(curve, 0, "share") == ".500"
     curve.runs.append([0.7])
-    assert show.cell(curve, 0, "share") == ".600 ± .141"
+    assert report.cell(curve, 0, "share") == ".600 ± .141"
 
 
 @pytest.mark.parametrize(
@@ -239,4 +239,4 @@ def test_places_that_cannot_be_written_are_refused_before_anything_runs(tmp_path
 def test_one_picture_for_each_measured_figure() -> None:
     panel = Panel("", "", "", [Curve("a", [1.0], [[0.5]])])
     figures = [Figure("2", "", panels=[panel]), Figure("3", "", skipped="no data")]
-    assert show.picture_paths(Path("a.svg"), figures) == {"2": Path("a.svg")}
+    assert report.picture_paths(Path("a.svg"), figures) == {"2": Path("a.svg")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamforest.bench.soak import Settings, content, report, run
+from streamforest.bench.pipeline.soak import Settings, content, report, run
 from streamforest.testing.broker import download
 from streamforest.testing.plugin import missing
 

@@ -83,7 +83,7 @@ def broken(broker: SecureBroker, folder: Path, kind: str) -> tuple[str, str]:
         ),
         "login to no SASL": (
             {"bootstrap_servers": at("tls")},
-            "takes no login, and kafka.security_protocol = 'sasl",
+            "takes no login, and kafka.security_protocol = 'SASL",
         ),
         "no client certificate": (
             {"bootstrap_servers": at("mutual_tls"), "security_protocol": "SSL", **NO_LOGIN},

@@ -140,10 +140,10 @@ def test_the_other_commands_log_in_too(case: Case, monkeypatch: pytest.MonkeyPat
 def test_the_bench_logs_in_too(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what the environment says; refused here, since alice may make no topics."""
     for key, value in (
-        ("SECURITY", "SASL_SSL"),
-        ("USER", "alice"),
-        ("CA_FILE", str(case.broker.authority.file)),
-        ("PASSWORD_FILE", str(case.broker.password_file("alice"))),
+        ("SECURITY_PROTOCOL", "SASL_SSL"),
+        ("SASL_USERNAME", "alice"),
+        ("SSL_CAFILE", str(case.broker.authority.file)),
+        ("SASL_PASSWORD_FILE", str(case.broker.password_file("alice"))),
     ):
         monkeypatch.setenv(f"STREAMFOREST_KAFKA__{key}", value)
     arguments = [
@@ -173,7 +173,7 @@ def test_snapshots_are_listed_with_what_the_broker_says(case: Case) -> None:
     case.broker.revoke("alice", Need("Read", "group", case.name))
     asked = runner.invoke(root, ["snapshots", "list", str(case.path), "--json"])
     assert asked.exit_code == 0, "what is on disk is listed whatever the broker says"
-    assert "Which one the last commit names is not known: " in asked.stderr
+    assert "Cannot tell which one the last commit names: " in asked.stderr
     told = json.loads(asked.stdout.splitlines()[-1])
     assert (told["name"], told["named"], told["pinned"]) == ("s-000000000700", None, True)
 

@@ -23,7 +23,7 @@ from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
 from streamforest.runtime.operate.inspect import listed, pin, unpin
-from streamforest.runtime.operate.requests import Wishes
+from streamforest.runtime.operate.requests import OperatorRequests
 from streamforest.runtime.processing.loop import Run
 
 BRACKETS = b"[" * 100_000
@@ -76,14 +76,14 @@ def test_files_are_their_owners_unless_asked_otherwise(
         os.umask(0o077)  # what is asked for counts, not this
     run_folder = tmp_path / "runs" / "run"
     with opened(small, run_folder, *flags) as run:
-        run.settings.wishes.promote("main")
+        run.settings.requests.request_promotion("main")
         run.consume(max_events=200)
         pin(run.snapshots, "200")
-        run.settings.wishes.promote("main")
+        run.settings.requests.request_promotion("main")
         found = modes(run_folder)
     folders = {".", "snapshots"}
     names = {"lock", "commit.json", "journal.jsonl", "predictions.jsonl", "dead_letters.jsonl"}
-    names |= {"wishes.json", "snapshots/pins.lock"}
+    names |= {"requests.json", "snapshots/pins.lock"}
     last = "snapshots/s-000000000200.safetensors"
     names |= {last, f"{last}.json", f"{last}.measures", f"{last}.pin"}
     assert names | folders <= found.keys()
@@ -161,12 +161,12 @@ def test_a_link_by_the_name_of_a_file_that_is_renamed_goes(
         assert run.events == 200
 
 
-def test_pins_wishes_and_claims_follow_no_link(tmp_path: Path) -> None:
+def test_pins_requests_and_claims_follow_no_link(tmp_path: Path) -> None:
     target = tmp_path / "victim"
     target.write_bytes(b"precious")
-    plant(tmp_path / "wishes.json", target)
-    Wishes(tmp_path).promote("main")
-    assert Wishes(tmp_path).promoted() == "main"
+    plant(tmp_path / "requests.json", target)
+    OperatorRequests(tmp_path).request_promotion("main")
+    assert OperatorRequests(tmp_path).promotion() == "main"
     folder = SnapshotFolder(tmp_path)
     (tmp_path / "s-000000000001.safetensors").touch()
     plant(tmp_path / "s-000000000001.safetensors.pin", target)
@@ -178,7 +178,7 @@ def test_pins_wishes_and_claims_follow_no_link(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another pipeline"):
         claim(tmp_path, {"pipeline": "b"})
     assert target.read_bytes() == b"precious"
-    for name in ("wishes.json", "pipeline.json"):
+    for name in ("requests.json", "pipeline.json"):
         assert not (tmp_path / name).is_symlink()
 
 
@@ -193,17 +193,17 @@ def test_a_run_folder_may_be_reached_by_a_link(small: Path, tmp_path: Path) -> N
 # ---- what is read back
 
 
-def test_a_wish_that_cannot_be_read_is_told_and_goes(
+def test_an_invalid_operator_request_is_logged_and_deleted(
     small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamforest"), "propagate", True)
-    path = tmp_path / "run" / "wishes.json"
+    path = tmp_path / "run" / "requests.json"
     with opened(small, tmp_path / "run") as run:
         for content in (BRACKETS, b"", b"{}", b'{"promote": 5}', b"\xff", b" " * (1 << 20)):
             path.write_bytes(content)
             caplog.clear()
             run.consume(max_events=40)
-            assert "wishes.json: no wish that can be read" in caplog.text
+            assert "requests.json: invalid operator request" in caplog.text
             assert not path.exists()
         os.mkfifo(path)  # nobody writes to it: a read would wait for ever
         run.consume(max_events=40)

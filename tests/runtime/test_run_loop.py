@@ -388,7 +388,7 @@ def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
         if rebuilt:
             run.commits.standing = None
         anew = Commit(found.metadata, {}, {partition: 0})
-        with pytest.raises(RecoveryError, match=r"up to offset 80, .*made anew.* --from end"):
+        with pytest.raises(RecoveryError, match=r"up to offset 80, .*made anew.* --from log-end"):
             run.taking_up.recover(anew)
         run.taking_up.recover(Commit(found.metadata, {}, {("another", 0): 5}))
         assert run.state.positions == {partition: 80, ("another", 0): 5}
@@ -397,28 +397,28 @@ def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
         assert run.pending.added == [("another", 0, 5)]
 
 
-def test_a_wish_that_comes_while_another_is_committed_stays(small: Path, tmp_path: Path) -> None:
+def test_a_request_that_comes_while_another_is_committed_stays(small: Path, tmp_path: Path) -> None:
     text = small.read_text(encoding="utf-8")
     for name in ("first", "second"):
         text += f'\n[[shadow]]\nname = "{name}"\nkind = "online"\nn_trees = 1\n'
     small.write_text(text, encoding="utf-8")
     with opened(small, tmp_path / "run") as run:
-        wishes = run.settings.wishes
-        wishes.promote("first")
+        requests = run.settings.requests
+        requests.request_promotion("first")
         usual = run.commits.commit
 
         def commit(*arguments: Any) -> None:
             run.commits.commit = usual  # type: ignore[method-assign]
             usual(*arguments)
-            wishes.promote("second")
+            requests.request_promotion("second")
 
         run.commits.commit = commit  # type: ignore[method-assign]
         run.consume(max_events=40)  # a commit, and the one that names the last snapshot
         assert run.main == "second"
-        assert not wishes.waiting
-        wishes.promote("nobody")
+        assert not requests.waiting
+        requests.request_promotion("nobody")
         run.consume(max_events=40)
-        assert not wishes.waiting
+        assert not requests.waiting
 
 
 @pytest.mark.parametrize("where", ["clear", "recover"])

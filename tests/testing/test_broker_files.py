@@ -90,7 +90,7 @@ def test_jars_are_checked_whenever_they_are_used(
 
 def test_status_of_no_broker_is_exit_code_1(tmp_path: Path) -> None:
     done = CliRunner().invoke(root, ["broker", "status", "--folder", str(tmp_path)])
-    assert (done.exit_code, "no broker runs" in done.output) == (1, True)
+    assert (done.exit_code, "no broker is running" in done.output) == (1, True)
     assert (
         "no broker was running"
         in CliRunner().invoke(root, ["broker", "stop", "--folder", str(tmp_path)]).output

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from streamforest import NCMForestClassifier
-from streamforest.bench.incremental.metric import LowRankMetric
+from streamforest.bench.incremental.low_rank_metric import LowRankMetric
 from streamforest.bench.incremental.protocol import Say
-from streamforest.bench.incremental.sets import ClassSet, Floats, Ints, per_class
+from streamforest.bench.incremental.splits import ClassSet, Floats, Ints, per_class
 
 _AMF_ROWS = 3_000  # learned by River's AMF, which takes milliseconds a row
 _PASSES = 30

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from streamforest.bench.incremental.protocol import Found, Say, Settings, run_set
-from streamforest.bench.incremental.sets import ClassSet
-from streamforest.bench.incremental.show import mean_spread
+from streamforest.bench.incremental.report import mean_spread
+from streamforest.bench.incremental.splits import ClassSet
 
 _INITIAL = (0.1, 0.3, 0.5, 0.7, 0.9)
 _STEPS = (1, 5, 10)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamforest import NCMForestClassifier
-from streamforest.bench.incremental.sets import ClassSet, per_class
+from streamforest.bench.incremental.splits import ClassSet, per_class
 from streamforest.errors import ConfigError
 from streamforest.forests.ncm.retraining import STRATEGIES
 

@@ -1,4 +1,4 @@
-"""What an operator wants of a pipeline that runs: left in its folder, fulfilled at the next commit."""
+"""Operator requests to a running pipeline: left in its folder, carried out at the next commit."""
 
 from __future__ import annotations
 
@@ -11,43 +11,46 @@ from streamforest.private_files import FILE_MODE, read_json, replace
 
 log = logging.getLogger(__name__)
 
-_MOST = 64 << 10  # bytes
+_MAX_BYTES = 64 << 10
 
 
-class Wishes:
-    """The file `wishes.json` in a run folder; without a folder there are none."""
+class OperatorRequests:
+    """The file `requests.json` in a run folder; without a folder there are no requests."""
 
     def __init__(self, folder: Path | None = None, mode: int = FILE_MODE) -> None:
-        self._path = None if folder is None else folder / "wishes.json"
+        self._path = None if folder is None else folder / "requests.json"
         self._mode = mode
 
-    def promoted(self) -> str | None:
-        """The model that is to publish, if somebody wants that.
+    def promotion(self) -> str | None:
+        """The name of the model that an operator asks to publish; None if there is no such request.
 
-        A wish is renamed into its place, so one that cannot be read never will be: it is told and deleted.
+        A request is written to its place by a rename. One that cannot be read is therefore not half
+        written but wrong: it is logged and deleted.
         """
         if self._path is None or not os.path.lexists(self._path):
             return None
         try:
-            told = read_json(self._path, _MOST)
-            if not isinstance(told, dict) or not isinstance(told.get("promote"), str):
+            request = read_json(self._path, _MAX_BYTES)
+            if not isinstance(request, dict) or not isinstance(request.get("promote"), str):
                 raise ValueError('expected {"promote": "NAME"}')
         except FileNotFoundError:
-            return None  # taken back meanwhile
+            return None  # withdrawn in the meantime
         except (OSError, ValueError) as error:
-            log.error("%s: no wish that can be read, and is deleted: %s", self._path, error)
+            log.error("%s: invalid operator request, deleted: %s", self._path, error)
             self._delete()
             return None
-        return str(told["promote"])
+        return str(request["promote"])
 
-    def promote(self, name: str) -> None:
-        """Leave the wish that a model be promoted."""
+    def request_promotion(self, name: str) -> None:
+        """Ask for a model to be promoted."""
         assert self._path is not None
         replace(self._path, json.dumps({"promote": name}).encode(), self._mode)
 
-    def fulfilled(self, name: str) -> None:
-        """The wish for this model was done, and is committed; one that came meanwhile stays."""
-        if self._path is not None and self.promoted() == name:
+    def acknowledge(self, name: str) -> None:
+        """Remove the request for this model, which is carried out and committed. A newer request for
+        another model stays.
+        """
+        if self._path is not None and self.promotion() == name:
             self._delete()
 
     def _delete(self) -> None:
@@ -59,5 +62,5 @@ class Wishes:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is one that was not yet fulfilled."""
+        """Whether there is a request that is not yet acknowledged."""
         return self._path is not None and os.path.lexists(self._path)

@@ -130,7 +130,7 @@ class Run:
         while not (self.ended or stop() or (limit is not None and self.events >= limit)):
             begun = time.perf_counter()
             read = self._step(limit)
-            if self.clocks.commit_due(self.events, self.pending) or self._wished_for():
+            if self.clocks.commit_due(self.events, self.pending) or self._request_due():
                 self._commit()
             if self.snapshotting.due():
                 self.snapshotting.begin()
@@ -306,7 +306,7 @@ class Run:
         done, self.pending = self.pending, Pending(self.events)
         if done.promoted:
             self.state.main = done.promoted
-            self.settings.wishes.fulfilled(done.promoted)
+            self.settings.requests.acknowledge(done.promoted)
             log.info("%s publishes from event %d on", done.promoted, self.events)
         self.taking_up.meet(self.commits.met)
         self.commits.met = {}
@@ -319,16 +319,16 @@ class Run:
 
     def _promoted(self) -> str:
         """The model that an operator wants to publish from the next event on, if it is another."""
-        wanted = self.settings.wishes.promoted()
+        wanted = self.settings.requests.promotion()
         if wanted is not None and wanted not in self.state.models:
             log.error("%r cannot be promoted: there is no such model", wanted)
-            self.settings.wishes.fulfilled(wanted)
+            self.settings.requests.acknowledge(wanted)
             return ""
         return wanted or ""
 
-    def _wished_for(self) -> bool:
-        """Whether a wish waits that no event would bring about."""
-        return self.events == self.pending.first and self.clocks.wish_due(self.settings.wishes)
+    def _request_due(self) -> bool:
+        """Whether an operator request waits while no events arrive to cause a commit."""
+        return self.events == self.pending.first and self.clocks.request_due(self.settings.requests)
 
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its place."""

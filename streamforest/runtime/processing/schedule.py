@@ -10,7 +10,7 @@ from streamforest.io.codec.events import Format
 from streamforest.runtime.checkpoint.commit import Pending
 from streamforest.runtime.checkpoint.journal import MAX_SLICES
 from streamforest.runtime.labels.store import LateRules
-from streamforest.runtime.operate.requests import Wishes
+from streamforest.runtime.operate.requests import OperatorRequests
 
 _IDLE_POLL = 0.5  # seconds a poll may wait when nothing is pending
 _PENDING_BYTES = 64 << 20  # a commit comes early rather than hold more
@@ -34,7 +34,7 @@ class Settings:
     """The topic that holds labels alone, where there is one."""
     events_format: Format = "json"
     """What messages are made of; a label that was held goes to the dead letters as such a message."""
-    wishes: Wishes = field(default_factory=Wishes)
+    requests: OperatorRequests = field(default_factory=OperatorRequests)
     """Where an operator says what is to happen at the next commit."""
     accept_version_change: bool = False
     """Learn journalled events again although they were learned by another rule."""
@@ -90,13 +90,13 @@ class Clocks:
         late = time.monotonic() - self._last_snapshot
         return settings.snapshot_seconds is not None and late >= settings.snapshot_seconds
 
-    def wish_due(self, wishes: Wishes) -> bool:
-        """Whether a wish waits; looked at once a second."""
+    def request_due(self, requests: OperatorRequests) -> bool:
+        """Whether an operator request waits; checked once a second."""
         now = time.monotonic()
         if now - self._looked < 1.0:
             return False
         self._looked = now
-        return wishes.promoted() is not None
+        return requests.promotion() is not None
 
     def committed(self) -> None:
         """A commit was made."""

@@ -111,7 +111,7 @@ class TakingUp:
                     f"{run.state.positions[partition]}, but the group has no offset of it any more: "
                     "the topic was deleted and made anew. Give the pipeline another name to start "
                     "over, or go on behind all that the topics hold now with `streamforest snapshots "
-                    "adopt PIPELINE SNAPSHOT --from end`"
+                    "adopt PIPELINE SNAPSHOT --from log-end`"
                 )
 
     def meet(self, started: Mapping[Partition, int]) -> None:

@@ -1,0 +1,1 @@
+"""The pipeline on a real broker: throughput, snapshot stalls, a soak."""

@@ -1,0 +1,57 @@
+"""`streamforest bench`: a subcommand for each benchmark, and the options that they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from streamforest.cli import LazyGroup
+
+SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "forest": (
+        "streamforest.cli.bench.forest:forest",
+        "Our forests against River, CapyMOA and onelearn, on the same streams.",
+    ),
+    "ablation": (
+        "streamforest.cli.bench.forest:ablation",
+        "Accuracy of the stream forest with one part changed or removed.",
+    ),
+    "endurance": (
+        "streamforest.cli.bench.forest:endurance",
+        "Five million events: memory and speed over time.",
+    ),
+    "denil": (
+        "streamforest.cli.bench.denil:denil",
+        "The figures of Denil et al. 2013: forest and trees, USPS, body parts, the fringe.",
+    ),
+    "incremental": (
+        "streamforest.cli.bench.incremental:incremental",
+        "New classes batch by batch, by the papers' protocol; cost, latency, novelty.",
+    ),
+    "hirf": (
+        "streamforest.cli.bench.incremental:hirf",
+        "The experiments of hi-RF: initial classes, batches, out-of-bag boosting.",
+    ),
+    "pipeline": (
+        "streamforest.cli.bench.pipeline:pipeline",
+        "Throughput on a real broker against the sum of its parts; stalls by snapshots.",
+    ),
+    "soak": (
+        "streamforest.cli.bench.pipeline:soak",
+        "Memory and latency over time: steady rate, late labels, a rebalance every minute.",
+    ),
+}
+"""Name -> ("module:attribute", one-line help)."""
+
+JSON_FILE = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Write all figures to this file."
+)
+PLOT_FILE = click.option(
+    "--plot", "plot_file", type=click.Path(path_type=Path), help="Plot the curves to this file."
+)
+
+
+@click.group(cls=LazyGroup, lazy=SUBCOMMANDS)
+def bench() -> None:
+    """Measure forests and pipeline; reproduce the papers' figures."""

@@ -1,0 +1,181 @@
+"""`streamforest run` as a stranger meets it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamforest.cli import root
+
+TEXT = """
+[pipeline]
+name = "small"
+[source]
+dataset = "digits"
+max_events = 600
+[source.schedule]
+first = 2
+every = 60
+[model]
+n_trees = 5
+[run]
+batch_size = 40
+snapshot_interval_events = 200
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with one pipeline file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMFOREST_QUIET", "1")  # no notice of compiling
+    Path("small.toml").write_text(TEXT, encoding="utf-8")
+    return tmp_path
+
+
+def invoke(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(root, ["run", "small.toml", *arguments], env=environ)
+
+
+def test_a_run_ends_with_a_report_and_its_files() -> None:
+    done = invoke()
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert done.stdout.splitlines()[0] == "small"
+    assert "600 of 600, 10 classes" in lines["events"]
+    assert "kappa 0." in lines["accuracy"]
+    assert "1–10: " in lines["by"]
+    assert "events/s" in lines["speed"]
+    assert "p50 / p99 per batch" in lines["latency"]
+    assert Path("runs/small/snapshots/s-000000000600.safetensors").is_file()
+    assert len(Path("runs/small/predictions.jsonl").read_text().splitlines()) == 600
+
+
+def test_metrics_are_served_by_the_names_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = import_module("streamforest.cli.run")
+    asked = []
+
+    def serve(*arguments: Any) -> AbstractContextManager[None]:
+        asked.append(arguments[1:])
+        return nullcontext()
+
+    monkeypatch.setattr(run, "MetricsServer", serve)
+    assert invoke("--max-events", "40").exit_code == 0
+    assert asked == [], "a file run has none unless it is told to"
+    set_ = ("metrics.port=9107", "metrics.host=::1", 'metrics.allowed_hosts=["consumer"]')
+    assert invoke("--max-events", "40", *(a for s in set_ for a in ("--set", s))).exit_code == 0
+    assert asked == [("::1", 9107, ("consumer",))]
+
+
+def test_a_limited_run_says_where_it_stands_and_the_next_goes_on() -> None:
+    first = invoke("--max-events", "250")
+    assert first.exit_code == 0
+    assert "Stopped by --max-events 250 after event 250 of 600" in first.stderr
+    second = invoke()
+    assert second.stderr == "small: continuing at event 250\n"
+    assert "600 of 600" in second.stdout
+    third = invoke()
+    assert third.exit_code == 0
+    assert "Already finished" in third.stderr
+    assert "--fresh" in third.stderr
+    assert "600 of 600" in third.stdout
+    fourth = invoke("--fresh", "--quiet", "--max-events", "10")
+    assert "10 of 600" in fourth.stdout
+
+
+def test_flag_over_environment_over_file() -> None:
+    environ = {"STREAMFOREST_RUN__FOLDER": "env", "STREAMFOREST_SOURCE__MAX_EVENTS": "100"}
+    done = invoke("--set", "run.folder=flag", "--quiet", **environ)
+    assert "100 of 100" in done.stdout
+    assert Path("flag/commit.json").is_file()
+    assert not Path("env").exists()
+
+
+def test_wrong_settings_are_exit_code_2_and_touch_nothing() -> None:
+    done = invoke("--set", "model.n_tres=3", "--set", "run.batch_size=0")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "Error: small.toml: 2 problems",
+        "  model.n_tres (from --set): unknown key in [model]; did you mean n_trees?",
+        "  run.batch_size = 0 (from --set): expected a whole number from 1 to 100,000",
+    ]
+    assert not Path("runs").exists()
+
+
+def test_other_settings_than_the_run_began_with_are_exit_code_2() -> None:
+    invoke("--max-events", "10")
+    done = invoke("--set", "model.seed=5")
+    assert done.exit_code == 2
+    assert "model.seed is 5 and was 0; put it back, or begin anew: --fresh" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_model_that_is_new_to_a_run_is_exit_code_2_with_a_way_out() -> None:
+    invoke("--max-events", "10")
+    path = Path("small.toml")
+    path.write_text(path.read_text() + '[[shadow]]\nname = "s"\nkind = "online"\n')
+    done = invoke()
+    assert done.exit_code == 2
+    assert (
+        "shadow.s is new: a run keeps the models it began with; remove it, or begin anew"
+        in done.stderr
+    )
+    assert done.stderr.count("\n") == 1
+    assert invoke("--set", "run.folder=other").exit_code == 0
+    assert invoke("--fresh").exit_code == 0
+
+
+def test_damaged_snapshots_are_exit_code_1() -> None:
+    invoke("--max-events", "10")
+    for path in Path("runs/small/snapshots").glob("*.safetensors"):
+        path.write_bytes(b"damaged")
+    done = invoke()
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+
+
+def test_a_folder_that_cannot_be_made_is_exit_code_1() -> None:
+    Path("runs").write_text("a file where the folder should be")
+    done = invoke()
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: runs")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_package_warns_in_one_line() -> None:
+    done = invoke("--set", "model.alpha_growth=1.0", "--max-events", "10", "--quiet")
+    warning, stopped = done.stderr.splitlines()
+    assert warning.startswith("Warning: alpha_growth=1")
+    assert stopped.startswith("Stopped by")
+
+
+def test_without_a_terminal_progress_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamforest.cli.display._LINE_EVERY", 0.0)
+    done = invoke()
+    lines = done.stderr.splitlines()
+    assert len(lines) == 15
+    assert lines[0].startswith("small: 40 of 600 events, accuracy ")
+    assert invoke("--fresh", "--quiet").stderr == ""
+
+
+def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    done = invoke(FORCE_COLOR="1", TTY_COMPATIBLE="1")
+    assert done.exit_code == 0
+    assert "600/600" in done.stderr
+    assert "accuracy" in done.stderr
+    assert "600 of 600" in done.stdout
+
+
+def test_predictions_agree_with_the_report() -> None:
+    done = invoke()
+    text = Path("runs/small/predictions.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    hits = sum(line["label"] == line["truth"] for line in lines)
+    assert f"{hits / 600:.1%}".replace("%", " %") in done.stdout
