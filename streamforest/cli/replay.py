@@ -219,7 +219,7 @@ def replay(
         loops=loops,
         bad=bad,
         seed=seed or 0,
-        form=form or "json",
+        format=form or "json",
         label_delay=label_delay,
         labels_topic=labels_topic,
         vectors=vectors,

@@ -179,7 +179,7 @@ def _feed(loaded: Pipeline) -> None:
     there = records_there(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
         form = cast(Format, config.events_format)
-        options = ReplayOptions(config.topics.events, partitions=1, start=there, form=form)
+        options = ReplayOptions(config.topics.events, partitions=1, start=there, format=form)
         replay(config.kafka.connection, loaded.source, options)
 
 

@@ -22,40 +22,39 @@ from streamforest.errors import DatasetError
 DATA_VARIABLE = "STREAMFOREST_DATA"
 """Environment variable that names the data folder."""
 
-_DEFAULT = Path("shared") / "data"
-
 _CATEGORICAL = {"covtype": frozenset({"wilderness", "soil"})}
 """Columns that hold codes without order; the files do not say so themselves."""
 
 
-def data_folder() -> Path:
-    """The folder of recorded sets: `STREAMFOREST_DATA`, else `../shared/data`.
-
-    The default is looked for beside the checkout first, then beside the working folder. It need
-    not exist.
-    """
-    if chosen := os.environ.get(DATA_VARIABLE):
-        return Path(chosen)
-    checkout = Path(__file__).resolve().parents[2]
-    beside_checkout = checkout.parent / _DEFAULT
-    beside_cwd = Path.cwd().parent / _DEFAULT
-    return beside_cwd if beside_cwd.is_dir() and not beside_checkout.is_dir() else beside_checkout
-
-
-def recorded_file(name: str) -> Path:
-    """Where the set called `name` is expected."""
-    return data_folder() / f"{name}.npz"
+def data_folder() -> Path | None:
+    """The folder of recorded sets, which `STREAMFOREST_DATA` names; None if it is not set."""
+    chosen = os.environ.get(DATA_VARIABLE)
+    return Path(chosen) if chosen else None
 
 
 def missing_file(name: str) -> str | None:
-    """Why the set cannot be read, with the remedy; None where its file is there."""
-    path = recorded_file(name)
-    if path.is_file():
-        return None
-    return (
-        f"recorded set {name!r}: {path} does not exist; "
-        f"put the file there or set {DATA_VARIABLE} to the folder that holds {path.name}"
-    )
+    """Why the set cannot be read, with the remedy; None if its file exists."""
+    try:
+        _file(name)
+    except DatasetError as error:
+        return str(error)
+    return None
+
+
+def _file(name: str) -> Path:
+    """The file of a recorded set; DatasetError if it does not exist."""
+    folder = data_folder()
+    if folder is None:
+        raise DatasetError(
+            f"recorded set {name!r}: set {DATA_VARIABLE} to the folder that holds {name}.npz"
+        )
+    path = folder / f"{name}.npz"
+    if not path.is_file():
+        raise DatasetError(
+            f"recorded set {name!r}: {path} does not exist; "
+            f"put the file there or set {DATA_VARIABLE} to the folder that holds {path.name}"
+        )
+    return path
 
 
 def recorded(name: str) -> Stream:
@@ -68,8 +67,8 @@ def recorded(name: str) -> Stream:
 
 @dataclass(frozen=True, eq=False)
 class RecordedSet:
-    """A file's arrays as stored. Rows are chosen before they are widened to float64: the stored
-    types are small, and a stream may want 10,000 rows of half a million.
+    """A file's arrays as stored. Rows are selected before they are converted to float64: the stored
+    types are small, and a stream may need 10,000 rows of half a million.
     """
 
     name: str
@@ -83,9 +82,7 @@ class RecordedSet:
     @classmethod
     def read(cls, name: str) -> RecordedSet:
         """Read and check one file."""
-        if reason := missing_file(name):
-            raise DatasetError(reason)
-        path = recorded_file(name)
+        path = _file(name)
         try:
             with np.load(path, allow_pickle=False) as archive:
                 fields = {key: archive[key] for key in archive.files}
@@ -110,7 +107,7 @@ class RecordedSet:
         if y.shape != (len(x),) or y.dtype.kind not in "iu":
             raise refuse("y", f"is {y.dtype} {y.shape}; {len(x)} class indices are needed")
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < len(classes):
-            raise refuse("y", f"has indices outside 0…{len(classes) - 1}, the places in classes")
+            raise refuse("y", f"has indices outside 0…{len(classes) - 1}, the range of classes")
         test = fields.get("test")
         if test is not None and test.shape != y.shape:
             raise refuse("test", f"has shape {test.shape}; {len(y)} marks are needed")

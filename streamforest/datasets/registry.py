@@ -79,7 +79,7 @@ def get_spec(name: str) -> StreamSpec:
 
 
 def unavailable(name: str) -> str | None:
-    """Why the stream cannot be built on this machine; None where it can."""
+    """Why the stream cannot be built on this machine; None if it can."""
     spec = get_spec(name)
     return None if spec.file is None else missing_file(spec.file)
 

@@ -1,6 +1,6 @@
-"""Named points at which a process can be made to die, for tests of recovery.
+"""Named points at which tests of recovery can kill the process.
 
-`STREAMFOREST_FAILPOINT=after-produce:3` kills the process with SIGKILL when it passes that point the
+`STREAMFOREST_FAILPOINT=after-produce:3` kills the process with SIGKILL when it reaches that point for the
 third time. Without the variable a point costs one comparison.
 """
 
@@ -27,13 +27,13 @@ NAMES = (
     "before-snapshot-rename",
     "after-snapshot-rename",
 )
-"""In the order in which an event meets them; those of a snapshot are passed by its own thread."""
+"""In the order in which an event reaches them; a snapshot's own thread reaches those of a snapshot."""
 
 
 def _armed() -> tuple[str, int]:
     name, _, passes = os.environ.get(VARIABLE, "").partition(":")
     if name and name not in NAMES:
-        raise ValueError(f"{VARIABLE}={name}: no such point; there are {', '.join(NAMES)}")
+        raise ValueError(f"{VARIABLE}={name}: no such point; the points are {', '.join(NAMES)}")
     return name, int(passes or 1)
 
 
@@ -41,7 +41,7 @@ _name, _left = _armed()
 
 
 def arm(name: str, passes: int = 1) -> None:
-    """Set the point by hand, in a process that was forked after this module was loaded."""
+    """Set the point in a process that was forked after this module was loaded."""
     global _name, _left
     _name, _left = name, passes
 
@@ -55,14 +55,14 @@ def _due(name: str) -> bool:
 
 
 def failpoint(name: str) -> None:
-    """Die here, if this is the pass that was asked for."""
+    """Kill the process here if this is the requested point and pass."""
     if _name and _due(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager
 def during(name: str) -> Iterator[None]:
-    """Die inside the block: a thread kills the process while the block is at work."""
+    """Kill the process inside the block: a thread does it while the block runs."""
     if not (_name and _due(name)):
         yield
         return

@@ -184,7 +184,7 @@ class FileLog:
         if event is not None:
             return event
         if record.problem is not None:
-            raise EventError(f"no event: {record.problem}", "invalid")
+            raise EventError(f"invalid event: {record.problem}", "invalid")
         return self._decode(record)
 
     def commit(self, transaction: Transaction) -> None:

@@ -14,7 +14,7 @@ from streamforest.io import failpoints
 from streamforest.testing.process import Consumer
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["sklearn.datasets", "streamforest.testing.preload"])
+context.set_forkserver_preload(["streamforest.testing.preload"])
 
 
 class _Handle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from streamforest.bench.incremental import baselines, cost_and_novelty, protocol
 from streamforest.bench.incremental.low_rank_metric import LowRankMetric
 from streamforest.cli import root
 from streamforest.datasets import DATA_VARIABLE
+from streamforest.errors import ConfigError
 
 
 def invoke(*arguments: str) -> Result:
@@ -148,3 +150,9 @@ def test_mistakes_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     done = invoke("incremental", "--set", "letter")
     assert done.exit_code == 1
     assert "set STREAMFOREST_DATA" in done.stderr
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ConfigError, match=r"pip install 'streamforest\[bench\]'"):
+        baselines.models(5, 100, ("ncm",))

@@ -61,11 +61,11 @@ FILES = {
     "line.csv": (
         b"a,y\n" + b"1," * 2_200_000,
         2,
-        "line 2 is no row of a table: it is longer",
+        "line 2 is not a row of a table: it is longer",
         None,
     ),
-    "row.csv": (b"a,y\n" + b'"1\n",' * 900_000, 2, "is no row of a table: it is longer", None),
-    "header.csv": (b"a," * 2_200_000, 2, "line 1 is no row of a table: it is longer", None),
+    "row.csv": (b"a,y\n" + b'"1\n",' * 900_000, 2, "is not a row of a table: it is longer", None),
+    "header.csv": (b"a," * 2_200_000, 2, "line 1 is not a row of a table: it is longer", None),
     "terminal.csv": (f"a,{CSI}\n1,{BELL}\n".encode(), 2, r"it has a, \x9b31m", None),
     "brackets.jsonl": (b"[" * 100_000 + b'\n{"x":{"a":' + b"[" * 100_000, 0, "", (0, 2)),
     "line.jsonl": (b'{"x": {"a": 1}, "y": "' + b"x" * 5_000_000, 0, "", (0, 1)),
@@ -102,7 +102,7 @@ def test_a_row_without_an_end_is_not_held(
     (tmp_path / "e.csv").write_bytes(content)
     tracemalloc.start()
     try:
-        with pytest.raises(ConfigError, match="is no row of a table: it is longer than 65,536"):
+        with pytest.raises(ConfigError, match="is not a row of a table: it is longer than 65,536"):
             open_file(tmp_path / "e.csv", None, "y", None, Bounds(max_bytes=100))
         _, most = tracemalloc.get_traced_memory()
     finally:

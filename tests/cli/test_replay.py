@@ -60,11 +60,11 @@ def test_the_format_is_that_of_the_pipeline_unless_another_is_given(sent: Sent) 
         sent.calls.clear()
         assert invoke(path, *arguments).exit_code == 0
         where, source, options = sent.only
-        assert (where.servers, options.topic, options.form) == ("there:9", "p.events", form)
+        assert (where.servers, options.topic, options.format) == ("there:9", "p.events", form)
         assert source.total == 30
     sent.calls.clear()
     assert invoke("bananas", "--max-events", "5").exit_code == 0
-    assert (sent.only[0].servers, sent.only[2].form) == ("127.0.0.1:9092", "json")
+    assert (sent.only[0].servers, sent.only[2].format) == ("127.0.0.1:9092", "json")
 
 
 def test_a_run_through_a_broker_sends_in_the_pipelines_format(
@@ -74,7 +74,7 @@ def test_a_run_through_a_broker_sends_in_the_pipelines_format(
     monkeypatch.setattr(run_command, "records_there", lambda where, topic: 7)
     monkeypatch.setattr(run_command, "replay", sent)
     run_command._feed(load_pipeline(Path(path), bootstrap_servers="here:1"))
-    assert (sent.only[0].servers, sent.only[2].form) == ("here:1", "msgpack")
+    assert (sent.only[0].servers, sent.only[2].format) == ("here:1", "msgpack")
     assert sent.only[2].start == 7
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from streamforest import datasets
 from streamforest.datasets import Stream, StreamSpec
+from streamforest.datasets.generated import digit_images
 from streamforest.errors import ConfigError, DatasetError
 
 EXPECTED = {
@@ -158,6 +160,22 @@ def test_missing_file_names_file_variable_and_remedy(folder: Path) -> None:
         assert part in str(caught.value)
     assert datasets.unavailable("usps") == str(caught.value)
     assert datasets.unavailable("digits") is None
+
+
+def test_without_the_variable_there_is_no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(datasets.DATA_VARIABLE, raising=False)
+    assert datasets.data_folder() is None
+    with pytest.raises(DatasetError, match=r"set STREAMFOREST_DATA to the folder .* usps\.npz"):
+        datasets.load("usps")
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    """Published scores on them can be compared."""
+    X, y = load_digits(return_X_y=True)
+    ours, labels = digit_images()
+    assert np.array_equal(ours, X)
+    assert np.array_equal(labels, y)
+    assert (ours.dtype, labels.dtype) == (np.float64, np.int64)
 
 
 def test_recorded_set_is_read_as_stored(folder: Path) -> None:

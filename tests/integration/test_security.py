@@ -168,7 +168,7 @@ def test_a_port_that_is_not_kafka_is_named(case: Case, monkeypatch: pytest.Monke
         done = case.run()
     asking, _ = done.stderr.splitlines()
     assert (done.exit_code, f"asking 127.0.0.1:{port}" in asking) == (1, True), done.stderr
-    assert "is no Kafka broker, or one that is starting: no answer within" in done.stderr
+    assert "is not a Kafka broker, or it is still starting: no answer within" in done.stderr
     assert time.monotonic() - begun < 20
 
 

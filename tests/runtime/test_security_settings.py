@@ -247,11 +247,11 @@ def test_without_a_pipeline_file_there_is_no_table_but_kafka() -> None:
 @pytest.mark.parametrize(
     ("servers", "message"),
     [
-        ("h:abc", "the port of 'h:abc' is no number"),
-        ("h:99999", "the port of 'h:99999' is no number"),
+        ("h:abc", "the port of 'h:abc' is not a number"),
+        ("h:99999", "the port of 'h:99999' is not a number"),
         ("h:0", "the port of 'h:0'"),
-        (":9092", "':9092' has no proper host"),
-        ("my host:9092", "'my host:9092' has no proper host"),
+        (":9092", "':9092' has no valid host"),
+        ("my host:9092", "'my host:9092' has no valid host"),
         ("localhost", "'localhost' has no port, e.g. localhost:9092"),
         ("a:1, b", "'b' has no port"),
         ("a:1,,b:2", "nothing before or after a comma"),

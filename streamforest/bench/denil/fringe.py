@@ -4,7 +4,7 @@ Section 3.6 of Denil et al. 2013 bounds the active leaves and states that the fo
 consistent; the paper shows no figure of it. Here the same forest learns the same events with at
 most 10, 100 and 1,000 active leaves a tree and without a bound: accuracy on held-out rows, bytes
 of the fringe, bytes in all. Two streams: the five Gaussians with the settings of Fig. 2, and
-letters (26 classes) or, where that recorded set is missing, scikit-learn's digits.
+letters (26 classes) or, where that recorded set is missing, the digits.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from streamforest.bench.denil.common import (
     transposed,
 )
 from streamforest.bench.denil.mixture import UNBOUNDED_BYTES
+from streamforest.bench.machine import require_scikit_learn
 
 SETTINGS: dict[str, Any] = {
     "lam": 10.0,
@@ -50,13 +51,14 @@ def orders(n: int, passes: int, rng: np.random.Generator) -> list[NDArray[np.int
 
 def run(options: Options, watcher: Watcher) -> Figure:
     """Measure the figure on the official test rows, or say why USPS is not there."""
-    from sklearn.ensemble import RandomForestClassifier
-
     from streamforest import ConsistentForestClassifier, OnlineForestClassifier
     from streamforest.datasets import recorded, unavailable
 
     if reason := unavailable("usps"):
         return Figure(key="3", title=TITLE, skipped=reason)
+    require_scikit_learn()
+    from sklearn.ensemble import RandomForestClassifier
+
     train, test = recorded("usps").split()
     runs = options.runs or (2 if options.quick else 3)
     trees = options.trees or (10 if options.quick else 100)

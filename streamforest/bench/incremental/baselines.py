@@ -15,6 +15,7 @@ from streamforest import NCMForestClassifier
 from streamforest.bench.incremental.low_rank_metric import LowRankMetric
 from streamforest.bench.incremental.protocol import Say
 from streamforest.bench.incremental.splits import ClassSet, Floats, Ints, per_class
+from streamforest.bench.machine import require_scikit_learn
 
 _AMF_ROWS = 3_000  # learned by River's AMF, which takes milliseconds a row
 _PASSES = 30
@@ -80,6 +81,7 @@ def _mondrian(trees: int) -> Model:
 
 def models(trees: int, rows: int, splits: tuple[str, ...]) -> dict[str, Model]:
     """All models by the names of the table, ours first."""
+    require_scikit_learn()
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
     from sklearn.linear_model import SGDClassifier

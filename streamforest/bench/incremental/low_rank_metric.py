@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.bench.machine import require_scikit_learn
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _LEAST_STEPS = 1_000
@@ -55,6 +57,7 @@ class LowRankMetric:
         return self
 
     def _centroids(self, Z: Floats, y: Ints) -> tuple[Floats, Ints]:
+        require_scikit_learn()
         from sklearn.cluster import KMeans
 
         points, owner = [], []

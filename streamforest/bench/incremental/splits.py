@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.datasets.generated import digit_images
 from streamforest.datasets.recorded import RecordedSet, missing_file
 from streamforest.errors import ConfigError
 
 NAMES = ("omniglot964", "clinc150", "caltech101", "leaf99", "isolet", "letter", "mnist14", "digits")
-"""Sets of the benchmark; the last one comes with scikit-learn."""
+"""Sets of the benchmark; the last one comes with the package."""
 
 _MOST_TRAINING, _MOST_TEST = 20_000, 5_000
 _TEST_SHARE = 0.2  # of each class, where a set has no test rows of its own
@@ -67,9 +68,7 @@ def unavailable(name: str) -> str | None:
 def load(name: str) -> ClassSet:
     """A set; always the same rows."""
     if name == "digits":
-        from sklearn.datasets import load_digits
-
-        X, y = load_digits(return_X_y=True)
+        X, y = digit_images()
         test = None
     else:
         source = RecordedSet.read(name)

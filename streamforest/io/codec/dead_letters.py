@@ -1,8 +1,8 @@
-"""Dead letters: events that could not be taken, with the reason and where they came from.
+"""Dead letters: events that could not be processed, with the reason and their origin.
 
-The headers are those of Kafka Streams (KIP-1034), so that tools made for its dead letters read ours.
-The original key, value and headers stand unchanged. No stack trace is sent: the reason and the
-message say all there is, and a trace would tell strangers about the machine.
+The headers are those of Kafka Streams (KIP-1034), so that tools for its dead letters can read ours.
+The original key, value and headers are unchanged. No stack trace is sent: the reason and the message
+are enough, and a trace would reveal details of the machine.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PARTITION = "__streams.errors.partition"
 OFFSET = "__streams.errors.offset"
 REASON = "__streamforest.errors.reason"
 TRUNCATED = "__streamforest.errors.truncated"
-"""Bytes of the original value, where that or the key was too large to be carried along."""
+"""Bytes of the original value, if that or the key was too large to be sent along."""
 
 _OURS = frozenset((EXCEPTION, MESSAGE, TOPIC, PARTITION, OFFSET, REASON, TRUNCATED))
 MAX_VALUE = 900_000
-"""Bytes of a value that go along whole; what is larger is cut and stays readable at its source."""
+"""Bytes of a value that are sent along; a larger one is truncated, and can be read at its source."""
 MAX_KEY = 65_536
-"""Bytes of a key that go along, to a prediction too: an event with a longer one is a dead letter."""
+"""Bytes of a key that are sent along, to a prediction too: an event with a longer key is a dead letter."""
 _KEPT = 65_536
 _MAX_MESSAGE = 500
 _MAX_HEADERS = 32_768
@@ -44,11 +44,11 @@ REASONS = (
     "label",
     "capacity",
 )
-"""Every value the reason can have: it is a metric's label too."""
+"""Every value that the reason can have: it is a metric's label too."""
 
 
 def dead_letter(record: Any, partition: Partition, error: Exception, reason: str) -> OutputRecord:
-    """The message that says why a record was not taken."""
+    """The message that says why a record was refused."""
     value = record.value
     text = str(error)[:_MAX_MESSAGE]
     headers: Headers = [
@@ -72,7 +72,7 @@ def dead_letter(record: Any, partition: Partition, error: Exception, reason: str
 
 
 def passed_on(headers: Any) -> Headers:
-    """The record's own headers, as far as they can and should travel."""
+    """The record's own headers, without those of a dead letter and up to a total size."""
     kept: Headers = []
     size = 0
     for name, value in headers or ():
@@ -87,7 +87,7 @@ def passed_on(headers: Any) -> Headers:
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter read back."""
+    """A dead letter as read from its topic."""
 
     topic: str
     partition: int
@@ -101,24 +101,19 @@ class Letter:
 
 
 def read_letter(record: Any) -> Letter | None:
-    """What a record of a dead-letter topic says; None if it is no dead letter."""
-    said = dict(record.headers or ())
+    """The dead letter in a record; None if the record is something else."""
+    headers = dict(record.headers or ())
     try:
         return Letter(
-            topic=said[TOPIC].decode(),
-            partition=int(said[PARTITION]),
-            offset=int(said[OFFSET]),
-            reason=(said.get(REASON) or said.get(EXCEPTION) or b"").decode(),
-            message=said.get(MESSAGE, b"").decode(errors="replace"),
-            truncated=int(said[TRUNCATED]) if TRUNCATED in said else None,
+            topic=headers[TOPIC].decode(),
+            partition=int(headers[PARTITION]),
+            offset=int(headers[OFFSET]),
+            reason=(headers.get(REASON) or headers.get(EXCEPTION) or b"").decode(),
+            message=headers.get(MESSAGE, b"").decode(errors="replace"),
+            truncated=int(headers[TRUNCATED]) if TRUNCATED in headers else None,
             key=record.key,
             value=record.value,
             headers=passed_on(record.headers),
         )
-    except (
-        KeyError,
-        ValueError,
-        AttributeError,
-        TypeError,
-    ):  # a header's value may be nothing at all
+    except (KeyError, ValueError, AttributeError, TypeError):  # a header's value may be None
         return None

@@ -1,7 +1,7 @@
-"""From a record to its event: by the codec, or by a function of the user's own.
+"""Decodes a record into its event, by the codec or by a function of the user's own.
 
-`decoder = "module:function"` in `[events]` is for Avro, Protobuf, a schema registry's wire format. The
-function gets a `Message` and gives the event, as a dict or an `Event`:
+`decoder = "module:function"` in `[events]` is for Avro, Protobuf or a schema registry's wire format. The
+function gets a `Message` and returns the event, as a dict or an `Event`:
 
     def decode(message):
         order = parse(message.value)
@@ -10,14 +10,13 @@ function gets a `Message` and gives the event, as a dict or an `Event`:
 With late labels (`[labels]`) a message may also be a label: then the dict has an `id` and a `y`, no `x`.
 
 Its values are numbers (NumPy's and decimals too), text, or None; `x` may also be a list, an array, or raw
-little-endian float32. What it gives is held to the limits of any other event.
+little-endian float32. The limits of any other event hold for it too.
 
-It must be a function of the message alone: the same message, the same event, in every process and for
-ever. Recovery decodes messages once more, and what comes out then must be what came out before; so no
-clock, no random draw, no lookup in a service whose answer can change. What it raises makes the message a
-dead letter with that as its reason, and never stops the consumer. `decode.version = 2` on the function
-goes to the journal beside its name: events that were decoded by one version are not decoded again by
-another.
+The function must depend on the message alone: the same message gives the same event, in every process and for
+ever. Recovery decodes messages again, and must get what the first run got. So it must not use a clock, random
+numbers, or a service whose answer can change. If it raises an error, the message becomes a dead letter with
+that as its reason; the consumer never stops. `decode.version = 2` on the function is written to the journal
+beside its name: what one version decoded is never decoded again by another.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from streamforest.io.codec.dead_letters import MAX_KEY, REASONS
 from streamforest.io.codec.events import Bounds, Decoder, Event, check_size, decoder
 from streamforest.text import printable
 
-_MOST = 300  # characters of what a function says when it fails
+_MAX_MESSAGE = 300  # characters of a function's own error message
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What a decoder gets: the record as it stands in the topic. `value` is never None."""
+    """What a decoder gets: the record as it is in the topic. `value` is never None."""
 
     value: bytes
     key: bytes | None
@@ -48,12 +47,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 RecordDecoder = Callable[[Any], Event]
-"""From a record of any log to its event; it raises only EventError."""
+"""Turns a record of any log into its event; raises only EventError."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """A decoder of the user's: where it is, which version it says it is, and itself."""
+    """A user's decoder: its module and name, the version it declares, and the function."""
 
     spec: str
     version: str
@@ -61,12 +60,12 @@ class Function:
 
     @property
     def name(self) -> str:
-        """For the journal: events decoded by another name are not decoded again by this one."""
+        """Its name in the journal: what was decoded under another name is not decoded again by this one."""
         return f"{self.spec}@{self.version}" if self.version else self.spec
 
 
 def by_value(decode: Decoder) -> RecordDecoder:
-    """The codec, which looks at the value; a key has only to be short enough to travel along."""
+    """The codec, which reads the value; the key only has to be short enough to be sent on."""
 
     def decode_record(record: Any) -> Event:
         if record.key is not None:
@@ -78,15 +77,17 @@ def by_value(decode: Decoder) -> RecordDecoder:
 
 def _check_key(key: bytes) -> None:
     if len(key) > MAX_KEY:
-        raise EventError(f"no event: a key of {len(key):,} bytes, over {MAX_KEY:,}", "too_large")
+        raise EventError(
+            f"invalid event: a key of {len(key):,} bytes, over {MAX_KEY:,}", "too_large"
+        )
 
 
 def by_function(
     function: Function, bounds: Bounds, topic: str, labels: bool = False
 ) -> RecordDecoder:
-    """A user's function, with its result held to the same rules as a message of the codec's.
+    """A user's function, with the same rules for its result as for a message that the codec reads.
 
-    `topic` is for records that do not know theirs.
+    `topic` is that of records which do not say theirs.
     """
     call, spec = function.call, function.spec
     unpack = decoder("msgpack", dataclasses.replace(bounds, max_bytes=sys.maxsize), labels)
@@ -100,39 +101,45 @@ def by_function(
             value, record.key, tuple(record.headers or ()), getattr(record, "topic", topic)
         )
         try:
-            found = call(message)
+            result = call(message)
         except EventError as error:
             reason = error.reason if error.reason in REASONS else "decoder"
-            raise EventError(f"no event: {spec}: {_said(error)}", reason) from None
-        except (Exception, SystemExit) as error:  # whatever a stranger's function raises
-            told = f"no event: {spec}: {type(error).__name__}: {_said(error)}"
-            raise EventError(told, "decoder") from None
-        return unpack(_packed(found, spec))
+            raise EventError(f"invalid event: {spec}: {_message(error)}", reason) from None
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
+            details = f"invalid event: {spec}: {type(error).__name__}: {_message(error)}"
+            raise EventError(details, "decoder") from None
+        return unpack(_packed(result, spec))
 
     return decode
 
 
-def _packed(found: Any, spec: str) -> bytes:
-    """What a function gave, as a message of the codec's own: from there on the same rules hold."""
-    if isinstance(found, Event):
-        found = msgspec.structs.asdict(found)
-    if not isinstance(found, Mapping):
-        what = type(found).__name__
-        raise EventError(f"no event: {spec} gave a {what}, not a dict or an Event", "decoder")
+def _packed(result: Any, spec: str) -> bytes:
+    """What a function returned, as a message that the codec reads: so the same rules hold for it."""
+    if isinstance(result, Event):
+        result = msgspec.structs.asdict(result)
+    if not isinstance(result, Mapping):
+        kind = type(result).__name__
+        raise EventError(
+            f"invalid event: {spec} returned a {kind}, not a dict or an Event", "decoder"
+        )
     try:
-        fields = {name: found[name] for name in Event.__struct_fields__ if name in found}
+        fields = {name: result[name] for name in Event.__struct_fields__ if name in result}
         if isinstance(fields.get("x"), Mapping):
             fields["x"] = dict(fields["x"])
         return _pack(fields)
     except UnicodeEncodeError:
-        raise EventError(f"no event: {spec} gave text that is no Unicode", "invalid") from None
-    except Exception as error:  # a mapping or an array of a stranger's making
-        told = f"no event: what {spec} gave cannot be read: {type(error).__name__}: {_said(error)}"
-        raise EventError(told, "decoder") from None
+        raise EventError(
+            f"invalid event: {spec} returned text that is not Unicode", "invalid"
+        ) from None
+    except Exception as error:  # a mapping or an array of any class
+        details = f"{type(error).__name__}: {_message(error)}"
+        raise EventError(
+            f"invalid event: what {spec} returned cannot be read: {details}", "decoder"
+        ) from None
 
 
-def _plain(value: Any) -> Any:
-    """A kind of str as a plain one; an array or a number of NumPy's."""
+def _builtin(value: Any) -> Any:
+    """A subclass of str as a str; an array or a number of NumPy's as Python's own."""
     if isinstance(value, str):
         return str.encode(value).decode()
     if callable(getattr(value, "tolist", None)):
@@ -140,11 +147,11 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is neither a number nor text")
 
 
-_pack = msgspec.msgpack.Encoder(enc_hook=_plain, decimal_format="number").encode
+_pack = msgspec.msgpack.Encoder(enc_hook=_builtin, decimal_format="number").encode
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     try:
-        return printable(str(error), _MOST)
+        return printable(str(error), _MAX_MESSAGE)
     except Exception:  # an error that cannot even be printed
         return "(no message)"

@@ -1,4 +1,4 @@
-"""Events as messages: what a producer sends, decoded and checked by a compiled codec.
+"""Events as messages: decodes and checks what a producer sends, with a compiled codec.
 
 JSON by default. Only `x` is required; it is an object of named features or an array of numbers:
 
@@ -6,8 +6,8 @@ JSON by default. Only `x` is required; it is an object of named features or an a
     {"x": [0.1, -0.7, 0.33], "y": 4}
 
 MessagePack has the same fields, and there a vector may also be raw little-endian float32 bytes, as
-embeddings usually are. A field this version does not know is left alone, so producers can go ahead;
-`v` is for the day the meaning of a field changes: a version unknown here is refused.
+embeddings usually are. Unknown fields are ignored, so producers can add some before consumers know them.
+`v` is for the day on which the meaning of a field changes: an unknown version is refused.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Format = Literal["json", "msgpack"]
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much one message may be. What goes beyond is no event, and says so."""
+    """The limits of one message. One that exceeds a limit is an invalid event; its error names the limit."""
 
     max_bytes: int = 1 << 20
     """Of the whole message."""
     max_text: int = 256
     """Characters of a label, an id, a feature's name or a category."""
     max_depth: int = 32
-    """Levels of arrays and objects, also in fields that an event does not have."""
+    """Levels of nested arrays and objects, in unknown fields too."""
     max_items: int = 1 << 17
-    """Values in all of its arrays and objects, and names in objects; in unknown fields too."""
+    """Values in all its arrays and objects, and names in objects; in unknown fields too."""
 
     def rules(self) -> str:
-        """In a few words, for the journal: events are judged by these."""
+        """The limits as text for the journal: recovery must apply the same ones."""
         return (
             f"max_bytes={self.max_bytes} max_text={self.max_text} max_depth={self.max_depth} "
             f"max_items={self.max_items}"
@@ -81,8 +81,10 @@ Decoder = Callable[[bytes | None], Event]
 def event_type(
     bounds: Bounds, raw: bool = False, strict: bool = False, labels: bool = False
 ) -> Any:
-    """The type of an event within bounds: with raw bytes as a vector, with no unknown fields, or with
-    labels alone among them, whose `x` is then UNSET.
+    """The type of an event within these bounds.
+
+    With `raw` a vector may be bytes; with `strict` unknown fields are refused; with `labels` a message
+    may be a label alone, whose `x` is UNSET.
     """
     text = Annotated[str, Meta(max_length=bounds.max_text)]
     label = bool | Whole | float | text | None
@@ -103,11 +105,11 @@ def event_type(
     )
 
 
-def decoder(form: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False) -> Decoder:
-    """A function from a message's bytes to its event; it raises only `EventError`.
+def decoder(format: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False) -> Decoder:
+    """A function that turns a message's bytes into its event; it raises only `EventError`.
 
-    With `labels` a message without `x` is the label of an event that has come, or is to come, by itself:
-    `{"id": "e-17", "y": "cat"}`.
+    With `labels` a message without `x` is the label of an event that arrives separately, earlier or
+    later: `{"id": "e-17", "y": "cat"}`.
 
     >>> decode = decoder()
     >>> decode(b'{"x": {"a": 1, "b": "red"}, "y": "cat"}').x
@@ -115,13 +117,13 @@ def decoder(form: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False
     >>> decode(b'{"y": "cat"}')
     Traceback (most recent call last):
     ...
-    streamforest.errors.EventError: no event: Object missing required field `x`
+    streamforest.errors.EventError: invalid event: Object missing required field `x`
     """
-    parse = _parser(form, bounds, labels)
-    most = bounds.max_bytes
+    parse = _parser(format, bounds, labels)
+    max_bytes = bounds.max_bytes
 
     def decode(value: bytes | None) -> Event:
-        if value is None or len(value) > most:
+        if value is None or len(value) > max_bytes:
             check_size(value, bounds)
         try:
             event = parse(value)
@@ -130,7 +132,7 @@ def decoder(form: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False
         except (ValueError, RecursionError) as error:  # DecodeError is a ValueError
             if isinstance(error, EventError):
                 raise
-            raise EventError(f"no event: {error}", "undecodable") from None
+            raise EventError(f"invalid event: {error}", "undecodable") from None
         if event.v != VERSION or type(event.x) is bytes or event.x is msgspec.UNSET:
             return checked(event, bounds)
         return event  # type: ignore[no-any-return]
@@ -139,101 +141,105 @@ def decoder(form: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False
 
 
 def check_size(value: bytes | None, bounds: Bounds) -> None:
-    """EventError for a message without a value, and for one that is too large."""
+    """EventError if a message has no value, or is too large."""
     if value is None:
-        raise EventError("no event: the message has no value (a tombstone)", "empty")
+        raise EventError("invalid event: the message has no value (a tombstone)", "empty")
     if len(value) > bounds.max_bytes:
         raise EventError(
-            f"no event: {len(value):,} bytes, over events.max_bytes={bounds.max_bytes:,}",
+            f"invalid event: {len(value):,} bytes, over events.max_bytes={bounds.max_bytes:,}",
             "too_large",
         )
 
 
 def invalid(error: msgspec.ValidationError) -> EventError:
-    """What the codec found wrong with the fields of a message."""
+    """The error for a message in whose fields the codec found something wrong."""
     text = str(error)
     if "of length <=" in text:
-        return EventError(f"no event: {text} (events.max_text_length)", "too_long")
-    return EventError(f"no event: {text}", "invalid")
+        return EventError(f"invalid event: {text} (events.max_text_length)", "too_long")
+    return EventError(f"invalid event: {text}", "invalid")
 
 
 def checked(event: Any, bounds: Bounds) -> Event:
-    """A decoded event, of a version known here, its vector as numbers."""
+    """Check the version of a decoded event, and turn a raw vector into numbers."""
     if event.v != VERSION:
         raise EventError(
-            f"no event: envelope version {event.v}, this consumer reads {VERSION}", "version"
+            f"invalid event: envelope version {event.v}, this consumer reads {VERSION}", "version"
         )
     if event.x is msgspec.UNSET and (event.y is None or event.id is None):
         raise EventError(
-            "no event: Object missing required field `x`; nor a label, which has an id and a y",
+            "invalid event: Object missing required field `x`; nor is it a label, which has id and y",
             "invalid",
         )
     if type(event.x) is bytes:
         if len(event.x) > 4 * bounds.max_items:
             raise _too_many(bounds.max_items)
         event.x = _vector(event.x)
-    found: Event = event
-    return found
+    result: Event = event
+    return result
 
 
-def _parser(form: Format, bounds: Bounds, labels: bool) -> Callable[[Any], Any]:
-    """Bytes to an event, with an eye on how deep they go and how many items they hold.
+def _parser(format: Format, bounds: Bounds, labels: bool) -> Callable[[Any], Any]:
+    """A function that parses an event within limits of nesting and of items.
 
-    An event without unknown fields is as deep as its type, so a parser that refuses others comes
-    first; only what it refuses is measured. Once a stream is known to have unknown fields, its
-    messages are measured at once: the outcome is the same, and one attempt is spared. No message has
-    more items than bytes, so only large ones are counted.
+    An event without unknown fields cannot be deeper than its type. So a parser that refuses unknown fields
+    comes first, and only the depth of what it refuses is measured. Once a stream has had unknown fields, its
+    messages are measured at once: the result is the same, and one attempt is saved. No message has
+    more items than bytes, so items are counted only in large messages.
     """
-    module = msgspec.json if form == "json" else msgspec.msgpack
-    is_deeper = json_is_deeper if form == "json" else _msgpack_is_deeper
-    holds_more = json_holds_more if form == "json" else msgpack_holds_more
-    raw = form != "json"
-    plain = module.Decoder(event_type(bounds, raw, strict=True, labels=labels)).decode
-    usual = module.Decoder(event_type(bounds, raw, labels=labels)).decode
-    most, most_items, has_more = bounds.max_depth, bounds.max_items, False
+    module = msgspec.json if format == "json" else msgspec.msgpack
+    is_deeper = json_is_deeper if format == "json" else _msgpack_is_deeper
+    holds_more = json_holds_more if format == "json" else msgpack_holds_more
+    raw = format != "json"
+    strict = module.Decoder(event_type(bounds, raw, strict=True, labels=labels)).decode
+    lenient = module.Decoder(event_type(bounds, raw, labels=labels)).decode
+    max_depth, max_items, has_unknown = bounds.max_depth, bounds.max_items, False
 
     def parse(value: bytes) -> Any:
-        nonlocal has_more
-        if len(value) > most_items and holds_more(value, most_items):
-            raise _too_many(most_items)
-        if not has_more:
+        nonlocal has_unknown
+        if len(value) > max_items and holds_more(value, max_items):
+            raise _too_many(max_items)
+        if not has_unknown:
             try:
-                return plain(value)
+                return strict(value)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                # also of an unknown field whose name is no UTF-8: the usual way passes over that
+                # also for an unknown field whose name is not UTF-8, which `lenient` skips
                 unknown = "unknown field" in str(error)
-        if is_deeper(value, most):
-            raise _too_deep(most)
-        event = usual(value)
-        has_more = has_more or unknown
+        if is_deeper(value, max_depth):
+            raise _too_deep(max_depth)
+        event = lenient(value)
+        has_unknown = has_unknown or unknown
         return event
 
     return parse
 
 
-def _msgpack_is_deeper(value: bytes, most: int) -> bool:
-    return msgpack_is_deeper(value, most, Event.__struct_fields__)
+def _msgpack_is_deeper(value: bytes, max_depth: int) -> bool:
+    return msgpack_is_deeper(value, max_depth, Event.__struct_fields__)
 
 
-def _too_deep(most: int) -> EventError:
-    return EventError(f"no event: nested in more than events.max_depth={most} levels", "too_deep")
+def _too_deep(max_depth: int) -> EventError:
+    return EventError(
+        f"invalid event: nested in more than events.max_depth={max_depth} levels", "too_deep"
+    )
 
 
-def _too_many(most: int) -> EventError:
-    return EventError(f"no event: more than events.max_items={most:,} items", "too_many")
+def _too_many(max_items: int) -> EventError:
+    return EventError(f"invalid event: more than events.max_items={max_items:,} items", "too_many")
 
 
 def _vector(raw: bytes) -> Vector:
-    """Raw float32 as numbers; each one is exactly the float64 of the same value."""
+    """Raw float32 as numbers; each becomes the float64 of exactly the same value."""
     if len(raw) % 4:
-        raise EventError(f"no event: a raw vector of {len(raw)} bytes is no float32", "invalid")
+        raise EventError(
+            f"invalid event: a raw vector of {len(raw)} bytes is not float32", "invalid"
+        )
     numbers: Vector = np.frombuffer(raw, "<f4").astype(np.float64).tolist()
     return numbers
 
 
-def encode(event: dict[str, Any], form: Format = "json") -> bytes:
-    """An event's message; what the replay and the tests send. What has no form there goes as text."""
-    encoder = msgspec.json.encode if form == "json" else msgspec.msgpack.encode
+def encode(event: dict[str, Any], format: Format = "json") -> bytes:
+    """An event as a message, as replay and tests send it. A value without a JSON type is sent as text."""
+    encoder = msgspec.json.encode if format == "json" else msgspec.msgpack.encode
     return encoder(event, enc_hook=str)
 
 

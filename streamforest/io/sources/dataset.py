@@ -1,8 +1,8 @@
-"""Events from a recorded set: every event known by its number, from any number on.
+"""Events from a recorded set: each has a number, and reading can begin at any of them.
 
-The events of a source are a pure function of its settings, so a run can be stopped and taken up at
-any event. `describe()` says which events they are, down to a checksum: a snapshot keeps it, and a
-run is never continued on other data than it began with.
+The events of a source are a pure function of its settings, so a run can stop and resume at any event.
+`describe()` says which events they are, down to a checksum. Snapshots store it, so that a run never
+continues with other data than it began with.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ClassSchedule:
     seed: int = 0
 
     def described(self) -> dict[str, Any]:
-        """As plain data, for a source's description."""
+        """As JSON values, for a source's description."""
         return {
             "schedule.order": self.order if isinstance(self.order, str) else list(self.order),
             "schedule.first": self.first,
@@ -38,7 +38,7 @@ class ClassSchedule:
 
 
 class RecordedRow:
-    """A row as a record of partition 0: decoded already, or as the bytes of its line."""
+    """A row as a record of partition 0: an event, or the bytes of its line."""
 
     __slots__ = ("_value", "event", "offset", "problem")
     timestamp = 0
@@ -54,23 +54,23 @@ class RecordedRow:
     ) -> None:
         self.offset = offset
         self.problem = problem
-        """Why it is no event, where the source knows better than any codec."""
+        """Why it is invalid, if the source knows already; the codec then does not read it."""
         self.event = event
         self._value = value
 
     @property
     def value(self) -> bytes | None:
-        """The bytes; made only when someone asks, for a dead letter or a replay."""
+        """The bytes; encoded on demand, for a dead letter or a replay."""
         if self._value is None and self.event is not None:
             return encode(self.fields())
         return self._value
 
     def at(self, offset: int) -> RecordedRow:
-        """The same row at another place."""
+        """The same row with another offset."""
         return RecordedRow(offset, self.event, self._value, self.problem)
 
     def fields(self) -> dict[str, Any]:
-        """The event as a message has it."""
+        """The fields of the event's message."""
         event = self.event
         assert event is not None
         fields: dict[str, Any] = {"x": event.x}
@@ -87,7 +87,7 @@ class Source(Protocol):
     total: int
 
     def describe(self) -> dict[str, Any]:
-        """Plain data, equal only for the same events in the same order."""
+        """JSON values that are equal only for the same events in the same order."""
 
     def rows(self, start: int) -> Iterator[RecordedRow]:
         """The events from number `start` on."""
@@ -132,7 +132,7 @@ class RecordedSource:
         return cls(stream, settings)
 
     def describe(self) -> dict[str, Any]:
-        """Settings and checksum as plain data."""
+        """Settings and checksum as JSON values."""
         return {**self._settings, "checksum": self._checksum}
 
     def rows(self, start: int) -> Iterator[RecordedRow]:

@@ -1,7 +1,7 @@
 """Recorded files as sources: JSON lines, CSV, Parquet.
 
-A line of JSON is a message as a topic has it. In a table one column is the label, one may be the id,
-the others are features: numbers where they can be read as such, else categories; empty is missing.
+A line of JSON is a message, as in a topic. In a table one column is the label, one may be the id, and the
+others are features: a cell is a number if it can be read as one, else a category; an empty one is missing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from streamforest.text import printable
 LINES = (".jsonl", ".ndjson")
 SUFFIXES = (*LINES, ".csv", ".parquet")
 _BLOCK = 1 << 20
-_LONGEST_ROW = 4 << 20  # characters of a table's row, if events.max_bytes is not more
-_MOST_HELD = 64 << 20  # bytes of a Parquet file's rows at a time
+_MAX_ROW = 4 << 20  # characters of a table's row, unless events.max_bytes is more
+_MAX_HELD = 64 << 20  # bytes of a Parquet file's rows in memory
 _BOM = b"\xef\xbb\xbf"
 
 
 class FileSource(abc.ABC):
-    """What the three kinds have in common."""
+    """The common part of the three formats."""
 
     def __init__(self, path: Path, events: int | None = None) -> None:
         if not path.is_file():
@@ -37,8 +37,8 @@ class FileSource(abc.ABC):
         self.path = path
         self.topic = path.name
         self._checksum = _checksum(path)
-        there = self._count()
-        self.total = there if events is None else min(events, there)
+        count = self._count()
+        self.total = count if events is None else min(events, count)
 
     @abc.abstractmethod
     def _count(self) -> int:
@@ -49,7 +49,7 @@ class FileSource(abc.ABC):
         """The events from number `start` to the end of the file."""
 
     def describe(self) -> dict[str, Any]:
-        """Name, length and checksum as plain data."""
+        """Name, length and checksum as JSON values."""
         return {"file": self.path.name, "events": self.total, "checksum": self._checksum}
 
     def rows(self, start: int) -> Iterator[RecordedRow]:
@@ -58,10 +58,10 @@ class FileSource(abc.ABC):
 
 
 class LinesSource(FileSource):
-    """JSON lines; each line goes through the codec like a message."""
+    """JSON lines; the codec reads each line as it reads a message."""
 
     def __init__(self, path: Path, events: int | None = None, bounds: Bounds = BOUNDS) -> None:
-        self._most = bounds.max_bytes + 2
+        self._max_line = bounds.max_bytes + 2
         super().__init__(path, events)
 
     def _count(self) -> int:
@@ -75,9 +75,11 @@ class LinesSource(FileSource):
     def _read(self, start: int) -> Iterator[RecordedRow]:
         with self.path.open("rb") as file:
             number = 0
-            while line := file.readline(self._most):
-                while not line.endswith(b"\n") and len(line) >= self._most:
-                    rest = file.readline(_BLOCK)  # the end of a line too long to be an event
+            while line := file.readline(self._max_line):
+                while not line.endswith(b"\n") and len(line) >= self._max_line:
+                    rest = file.readline(
+                        _BLOCK
+                    )  # skip the rest of a line that is too long for an event
                     if not rest or rest.endswith(b"\n"):
                         break
                 if number >= start:
@@ -105,12 +107,12 @@ class CsvSource(TableSource):
     """Comma-separated values with a header."""
 
     def _open(self) -> TextIO:
-        # bytes that are no UTF-8 stay what they are, and make their row a dead letter
+        # bytes that are not UTF-8 are kept, and make their row a dead letter
         return self.path.open(newline="", encoding="utf-8-sig", errors="surrogateescape")
 
     def _rows(self, file: TextIO) -> Iterator[tuple[int, list[str]]]:
-        """The last line and the cells of every row, the header's too; a blank line is no row."""
-        lines = _Lines(file, max(_LONGEST_ROW, self._bounds.max_bytes))
+        """The line number and the cells of every row, the header included; blank lines are skipped."""
+        lines = _Lines(file, max(_MAX_ROW, self._bounds.max_bytes))
         reader = csv.reader(lines)
         try:
             for cells in reader:
@@ -118,8 +120,9 @@ class CsvSource(TableSource):
                 if cells:
                     yield reader.line_num, cells
         except csv.Error as error:
+            line = reader.line_num + lines.failed
             raise ConfigError(
-                f"file = '{self.path}': line {reader.line_num + lines.failed} is no row of a table: {error}"
+                f"file = '{self.path}': line {line} is not a row of a table: {error}"
             ) from error
 
     def _count(self) -> int:
@@ -147,23 +150,23 @@ class CsvSource(TableSource):
 
 
 class _Lines:
-    """The lines of a file, for a reader of rows: none is read on when its row is too long for any table."""
+    """The lines of a file for a reader of rows; csv.Error once a row is too long."""
 
-    def __init__(self, file: TextIO, most: int) -> None:
-        self._file, self._most = file, most
+    def __init__(self, file: TextIO, max_row: int) -> None:
+        self._file, self._max_row = file, max_row
         self.row = 0
-        """Characters of the row so far; who has read a row sets it back."""
+        """Characters of the row so far; the reader resets it after each row."""
         self.failed = False
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        line = self._file.readline(self._most - self.row + 1)
+        line = self._file.readline(self._max_row - self.row + 1)
         self.row += len(line)
-        if self.row > self._most:
+        if self.row > self._max_row:
             self.failed = True
-            raise csv.Error(f"it is longer than {self._most:,} characters")
+            raise csv.Error(f"it is longer than {self._max_row:,} characters")
         if not line:
             raise StopIteration
         return line
@@ -181,7 +184,7 @@ class ParquetSource(TableSource):
             ) from None
         try:
             return parquet.ParquetFile(self.path)
-        except Exception as error:  # pyarrow raises whatever the damage brings about
+        except Exception as error:  # pyarrow raises anything, depending on the damage
             raise ConfigError(
                 f"file = '{self.path}': not a Parquet file ({_first(error)})"
             ) from error
@@ -190,7 +193,7 @@ class ParquetSource(TableSource):
         file = self._open()
         try:
             yield from file.iter_batches(batch_size=_rows_at_once(file.metadata))
-        except Exception as error:  # damage behind a sound footer
+        except Exception as error:  # the footer is intact, the data is damaged
             raise DatasetError(f"{self.path}: damaged: {_first(error)}") from error
 
     def _count(self) -> int:
@@ -213,17 +216,17 @@ class ParquetSource(TableSource):
 
 
 def _rows_at_once(metadata: Any) -> int:
-    """Rows to hold at a time: fewer where they are large."""
+    """How many rows to hold in memory: fewer if they are large."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     largest = max((g.total_byte_size / max(1, g.num_rows) for g in groups), default=0.0)
-    return max(1, min(4_096, int(_MOST_HELD / max(1.0, largest))))
+    return max(1, min(4_096, int(_MAX_HELD / max(1.0, largest))))
 
 
 def _pylist(batch: Any) -> list[dict[str, Any] | str]:
-    """The rows of a batch; for one that has a value which Python has not, what it says to that."""
+    """The rows of a batch; the error's text in place of a row with a value that Python cannot hold."""
     try:
         return batch.to_pylist()  # type: ignore[no-any-return]
-    except Exception:  # text that is no UTF-8, a year beyond 9999, a time zone that nobody knows
+    except Exception:  # text that is not UTF-8, a year beyond 9999, an unknown time zone
         if len(batch) > 1:
             return [row for i in range(len(batch)) for row in _pylist(batch.slice(i, 1))]
         try:
@@ -248,7 +251,7 @@ def open_file(
 def _row(
     number: int, row: dict[str, Any], label: str, identity: str | None, bounds: Bounds
 ) -> RecordedRow:
-    """A row as an event; one with text that no event may hold, as bytes for the codec to refuse."""
+    """A row as an event; as bytes, which the codec refuses, if it has text that no event may hold."""
     y = row.pop(label, None)
     if isinstance(y, float) and y.is_integer():
         y = int(y)
@@ -261,20 +264,20 @@ def _row(
 
 
 def _first(error: BaseException) -> str:
-    """The first line of what a library says."""
+    """The first line of a library's error message."""
     return printable(str(error).split("\n")[0], 200)
 
 
 def _misshapen(number: int, line: int, cells: list[str], wanted: int) -> RecordedRow:
-    """A row whose cells belong to no columns for certain: no event, in a topic neither."""
+    """A row whose number of cells is not that of the header: nobody knows which column is missing."""
     count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     return _refused(number, f"line {line} has {count}, the header has {wanted}", cells=cells)
 
 
 def _refused(number: int, problem: str, **more: Any) -> RecordedRow:
-    """A row that is no event, and says so."""
-    told = json.dumps({"problem": problem, **more}, ensure_ascii=False)
-    return RecordedRow(number, None, told.encode("utf-8", "surrogateescape"), problem)
+    """An invalid row that says what is wrong with it."""
+    details = json.dumps({"problem": problem, **more}, ensure_ascii=False)
+    return RecordedRow(number, None, details.encode("utf-8", "surrogateescape"), problem)
 
 
 def _is_unicode(text: str) -> bool:
@@ -307,8 +310,8 @@ def _check_columns(path: Path, names: list[str], label: str, identity: str | Non
             raise ConfigError(f"file = '{path}': the column {name!r} is not named in UTF-8")
     for key, wanted in (("label_column", label), ("id_column", identity)):
         if wanted is not None and wanted not in names:
-            there = printable(", ".join(names))
-            raise ConfigError(f"{key} = {wanted!r}: {path} has no such column; it has {there}")
+            columns = printable(", ".join(names))
+            raise ConfigError(f"{key} = {wanted!r}: {path} has no such column; it has {columns}")
 
 
 def _checksum(path: Path) -> str:

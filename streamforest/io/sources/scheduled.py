@@ -1,4 +1,4 @@
-"""A recorded file whose classes appear over time, as they do in a scheduled data set."""
+"""A recorded file whose classes appear one after the other, as in a scheduled data set."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from streamforest.text import shown
 
 
 class ScheduledFile:
-    """The events of a file in the order of a class schedule. They are held in memory.
+    """The events of a file in the order of a class schedule. All of them are held in memory.
 
-    What has no label, or is no event at all, stays at its place in the file.
+    Events without a label, and invalid ones, keep their position in the file.
     """
 
     def __init__(self, source: Source, classes: ClassSchedule) -> None:
@@ -54,22 +54,22 @@ class ScheduledFile:
 
 def _labels(rows: list[RecordedRow]) -> list[Label | None]:
     decode = decoder()
-    found: list[Label | None] = []
+    labels: list[Label | None] = []
     for row in rows:
         try:
             event = row.event if row.event is not None else decode(row.value)
-            found.append(event.y)
+            labels.append(event.y)
         except EventError:
-            found.append(None)
-    return found
+            labels.append(None)
+    return labels
 
 
 def _coded(classes: ClassSchedule, codes: dict[Label, int]) -> str | list[int]:
-    """The order of a schedule with labels as the numbers they are known by here."""
+    """The order of a schedule, with the code of each label in place of the label."""
     if isinstance(classes.order, str):
         return classes.order
     unknown = [label for label in classes.order if label not in codes]
     if unknown:
-        there = shown(list(islice(codes, 200)), 1_000)
-        raise ConfigError(f"order lists {shown(unknown)}, labels the file does not have: {there}")
+        known = shown(list(islice(codes, 200)), 1_000)
+        raise ConfigError(f"order lists {shown(unknown)}, labels the file does not have: {known}")
     return [codes[label] for label in classes.order]

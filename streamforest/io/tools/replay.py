@@ -1,7 +1,7 @@
-"""Replay: a recorded set or file to a topic, as if it were happening now.
+"""Replay: sends a recorded set or file to a topic, as if it were happening now.
 
-Deterministic: the same source and the same options give the same messages in the same partitions,
-bad ones included. Only their times differ.
+The same source and the same options give the same messages in the same partitions, bad ones
+included. Only their times differ.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from streamforest.io.sources.dataset import RecordedRow, Source
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 2_000  # messages between two looks at their outcome
+_BATCH = 2_000  # messages between two checks of their outcome
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
     """How to replay.
 
-    `rate` is events a second (None: as fast as it goes), `loops` how often the source is sent, `bad`
-    the share of messages that are no events. With a `label_delay` events go out without their label,
-    which follows that many events later, by id, to `labels_topic`.
+    `rate` is in events a second (None: as fast as possible), `loops` how often the source is sent, `bad`
+    the share of messages that are invalid on purpose. With a `label_delay` events are sent without their
+    label, which follows that many events later, by id, on `labels_topic`.
     """
 
     topic: str
@@ -46,13 +46,13 @@ class ReplayOptions:
     loops: int = 1
     bad: float = 0.0
     seed: int = 0
-    form: Format = "json"
+    format: Format = "json"
     label_delay: int = 0
     labels_topic: str | None = None
-    label_lanes: int | None = None
-    """Partitions of the labels' topic, where they differ from the events'."""
+    label_partitions: int | None = None
+    """Partitions of the labels' topic, if they differ from the events'."""
     start: int = 0
-    """Messages to leave out, because an earlier replay with the same options has sent them."""
+    """Messages to skip, because an earlier replay with the same options has sent them."""
     vectors: bool = False
     """Send the features as an array, in the source's order, instead of by name."""
 
@@ -74,16 +74,16 @@ def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
     number = 0
     for loop in range(options.loops):
         for row in source.rows(0):
-            lane = number % options.partitions
+            partition = number % options.partitions
             if options.bad and draw.random() < options.bad:
-                yield Message(options.topic, lane, bad_value(draw))
+                yield Message(options.topic, partition, bad_value(draw))
                 number += 1
-                lane = number % options.partitions
+                partition = number % options.partitions
             fields = _fields(row, f"{loop}-{row.offset}", options)
             if options.label_delay and fields is not None:
-                waiting.append((fields["id"], fields.pop("y", None), lane))
-            value = (row.value or b"") if fields is None else encode(fields, options.form)
-            yield Message(options.topic, lane, value)
+                waiting.append((fields["id"], fields.pop("y", None), partition))
+            value = (row.value or b"") if fields is None else encode(fields, options.format)
+            yield Message(options.topic, partition, value)
             number += 1
             if len(waiting) > options.label_delay:
                 yield _label(labels, waiting.popleft(), options)
@@ -92,7 +92,7 @@ def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
 
 
 def _fields(row: RecordedRow, identity: str, options: ReplayOptions) -> dict[str, Any] | None:
-    """The event to send; None for a line of a file, which goes out as it is."""
+    """The event to send; None for a line of a file, which is sent as it is."""
     if row.event is None:
         return None
     fields = {"id": identity, **row.fields()}
@@ -102,14 +102,14 @@ def _fields(row: RecordedRow, identity: str, options: ReplayOptions) -> dict[str
 
 
 def _label(topic: str, late: tuple[str, Any, int], options: ReplayOptions) -> Message:
-    """A label, in the partition of the same number as its event's."""
-    identity, y, lane = late
-    lane %= options.label_lanes or options.partitions
-    return Message(topic, lane, encode({"id": identity, "y": y}, options.form))
+    """A label, in the partition with the number of its event's."""
+    identity, y, partition = late
+    partition %= options.label_partitions or options.partitions
+    return Message(topic, partition, encode({"id": identity, "y": y}, options.format))
 
 
 def bad_value(draw: random.Random) -> bytes:
-    """Something that is no event: one of the ways in which producers go wrong."""
+    """An invalid event: one of the ways in which producers go wrong."""
     return draw.choice(
         [
             draw.randbytes(draw.randrange(1, 60)),
@@ -125,23 +125,23 @@ def bad_value(draw: random.Random) -> bytes:
 
 
 def replay(
-    where: str | Connection,
+    connection: str | Connection,
     source: Source,
     options: ReplayOptions,
     progress: Callable[[int], None] = lambda sent: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Make the topic if it is missing and send everything; how many messages the broker took."""
+    """Create the topic if it is missing and send everything; returns how many messages the broker took."""
     wanted = {options.topic: options.partitions}
     if options.label_delay:
         wanted[options.labels_topic or f"{options.topic}.labels"] = options.partitions
-    lanes = prepare(where, wanted)
-    there = lanes[options.topic]
-    options = replace(options, label_lanes=list(lanes.values())[-1])
-    if there != options.partitions:
-        log.info("%s has %d partitions already: these are used", options.topic, there)
-        options = replace(options, partitions=there)
-    producer = connect(KafkaProducer, where, acks="all", linger_ms=20, batch_size=256 * 1024)
+    partitions = prepare(connection, wanted)
+    existing = partitions[options.topic]
+    options = replace(options, label_partitions=list(partitions.values())[-1])
+    if existing != options.partitions:
+        log.info("%s exists with %d partitions: these are used", options.topic, existing)
+        options = replace(options, partitions=existing)
+    producer = connect(KafkaProducer, connection, acks="all", linger_ms=20, batch_size=256 * 1024)
     sent, futures = 0, []
     begun = time.monotonic()
     try:
@@ -149,18 +149,18 @@ def replay(
             if stop():
                 break
             if options.rate is not None:
-                _hold(begun + sent / options.rate, stop)
+                _wait_until(begun + sent / options.rate, stop)
             futures.append(producer.send(message.topic, message.value, partition=message.partition))
             sent += 1
-            if len(futures) >= _AT_ONCE:
+            if len(futures) >= _BATCH:
                 _check(producer, futures)
                 progress(sent)
         _check(producer, futures)
         progress(sent)
     except MessageSizeTooLargeError as error:
         raise BrokerError(
-            f"replay stopped after {sent:,} messages: the source has one that is larger than the broker "
-            "takes (1 MB, if its settings are the usual ones); shorten it, or remove it"
+            f"replay stopped after {sent:,} messages: the next one is larger than the broker takes "
+            "(1 MB by default); shorten it, or remove it"
         ) from error
     except KafkaError as error:
         raise BrokerError(
@@ -171,30 +171,31 @@ def replay(
     return sent
 
 
-def prepare(where: str | Connection, topics: Mapping[str, int]) -> dict[str, int]:
-    """Topics and their partitions: make those that are missing, and see that we may write; how many
-    partitions each one has.
+def prepare(connection: str | Connection, topics: Mapping[str, int]) -> dict[str, int]:
+    """Create the topics that are missing, with so many partitions, and check that we may write to all.
+
+    Returns how many partitions each topic has.
     """
-    found = dict(topics)
-    with asking(where) as client:
+    counts = dict(topics)
+    with asking(connection) as client:
         missing = lacking(client, [Need("Write", "topic", name) for name in topics])
         if missing:
-            raise refusal(Connection.to(where), missing)
+            raise refusal(Connection.to(connection), missing)
         for topic in client.describe_topics(list(topics)):
             if not topic["partitions"]:
                 create_topic(client, topic["name"], topics[topic["name"]])
             else:
-                found[topic["name"]] = len(topic["partitions"])
-    return found
+                counts[topic["name"]] = len(topic["partitions"])
+    return counts
 
 
-def _hold(due: float, stop: Callable[[], bool]) -> None:
+def _wait_until(due: float, stop: Callable[[], bool]) -> None:
     while (wait := due - time.monotonic()) > 0 and not stop():
         time.sleep(min(wait, 0.2))
 
 
 def _check(producer: Any, futures: list[Any]) -> None:
-    """Wait for the broker's word on every message."""
+    """Wait until the broker has taken every message; raises what it refused one with."""
     producer.flush(timeout=60)
     for future in futures:
         future.get(timeout=1)

@@ -32,7 +32,7 @@ def decoded(call: Callable[[Message], Any], value: bytes | None = b"raw", **limi
 def refused(
     call: Callable[[Message], Any], value: bytes | None = b"raw", **limits: int
 ) -> EventError:
-    with pytest.raises(EventError, match=r"^no event: ") as caught:
+    with pytest.raises(EventError, match=r"^invalid event: ") as caught:
         decoded(call, value, **limits)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500

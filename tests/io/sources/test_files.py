@@ -111,7 +111,7 @@ def test_rows_that_no_event_can_hold_are_left_to_the_codec_to_refuse(tmp_path: P
     ("content", "message"),
     [
         (b"a,\xff,y\n1,2,3\n", "the column '.udcff' is not named in UTF-8"),
-        (b"a,y\n" + b"z" * 200_000 + b",x\n", "line 2 is no row of a table: field larger"),
+        (b"a,y\n" + b"z" * 200_000 + b",x\n", "line 2 is not a row of a table: field larger"),
         (b"", "is empty: no header line"),
         (b"\n\n", "is empty: no header line"),
         (b"a\x1b[31m,b\n1,2\n", r"has no such column; it has a.x1b\[31m, b"),

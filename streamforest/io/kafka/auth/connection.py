@@ -1,6 +1,6 @@
-"""How clients reach a broker: its address, TLS, and who they say they are.
+"""How clients reach a broker: its address, TLS, and their login.
 
-One place turns settings into kafka-python's arguments, and every client of the package gets them from
+This one module turns settings into kafka-python's arguments. Every client of the package gets them from
 here: consumer, producer, reader, the topics' admin, replay, dead letters, benchmarks.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.addresses import address_problem
-from streamforest.io.kafka.auth.secrets import SecretPlace, hide_logins
+from streamforest.io.kafka.auth.secrets import SecretPlace
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -22,11 +22,11 @@ MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 @dataclass(frozen=True)
 class Security:
-    """What a client shows and what it demands. The default is neither."""
+    """What a client demands of the broker and how it identifies itself. The default is neither."""
 
     protocol: str = "PLAINTEXT"
     ca_file: Path | None = None
-    """Authorities that the broker's certificate may be signed by; None: those of the machine."""
+    """Authorities that may have signed the broker's certificate; None: those of the machine."""
     cert_file: Path | None = None
     key_file: Path | None = None
     key_password: SecretPlace | None = None
@@ -46,13 +46,13 @@ class Security:
 
     @property
     def principal(self) -> str:
-        """Who the broker takes the client for, as far as is known here."""
+        """The name under which the broker knows the client, as far as the settings tell."""
         if self.user is not None and self.sasl:
             return f"User:{self.user}"
         return "the client certificate's subject" if self.cert_file else "User:ANONYMOUS"
 
     def context(self) -> ssl.SSLContext:
-        """What TLS demands of the broker and shows to it; ConfigError names the file at fault."""
+        """The TLS context of the client; ConfigError names the file that is at fault."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.ca_file is None:
@@ -60,16 +60,18 @@ class Security:
         else:
             _loaded("ssl_cafile", self.ca_file, lambda file: context.load_verify_locations(file))
         if self.cert_file is not None:
-            self._show_certificate(context, self.cert_file, self.key_file or self.cert_file)
+            self._load_certificate(context, self.cert_file, self.key_file or self.cert_file)
         return context
 
-    def _show_certificate(self, context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
+    def _load_certificate(self, context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
         place = self.key_password
         # never None: OpenSSL would ask at the terminal for the password of an encrypted key
         password = "" if place is None else place.read().reveal()
-        locked: list[bool] = []
+        encrypted: list[bool] = []
         _loaded(
-            "ssl_keyfile", key_file, lambda file: locked.append(b"ENCRYPTED" in file.read_bytes())
+            "ssl_keyfile",
+            key_file,
+            lambda file: encrypted.append(b"ENCRYPTED" in file.read_bytes()),
         )
         _loaded(
             "ssl_certfile",
@@ -77,23 +79,22 @@ class Security:
             lambda file: context.load_cert_chain(file, key_file, password),
             "the private key is encrypted, and its password (kafka.ssl_key_password_env or "
             "kafka.ssl_key_password_file) is missing or wrong"
-            if locked == [True]
+            if encrypted == [True]
             else "this certificate or its private key cannot be read as PEM",
         )
 
     def arguments(self) -> dict[str, Any]:
-        """For any client of kafka-python. Files and secrets are read now."""
-        told: dict[str, Any] = {"security_protocol": self.protocol}
+        """Arguments for any client of kafka-python. Files and secrets are read now."""
+        arguments: dict[str, Any] = {"security_protocol": self.protocol}
         if self.tls:
-            told["ssl_context"] = self.context()
+            arguments["ssl_context"] = self.context()
         if self.sasl:
             assert self.user is not None
             assert self.password is not None
-            hide_logins()
-            told["sasl_mechanism"] = self.mechanism
-            told["sasl_plain_username"] = self.user
-            told["sasl_plain_password"] = self.password.read().reveal()
-        return told
+            arguments["sasl_mechanism"] = self.mechanism
+            arguments["sasl_plain_username"] = self.user
+            arguments["sasl_plain_password"] = self.password.read().reveal()
+        return arguments
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,8 @@ class Connection:
     security: Security = Security()
 
     def __post_init__(self) -> None:
-        """ConfigError for what is no address, and for a login within it: addresses are printed,
-        a login is not.
+        """ConfigError for an invalid address, and for one that contains a login: addresses are printed,
+        logins must not be.
         """
         if "@" in self.servers or "://" in self.servers:
             raise ConfigError(
@@ -117,19 +118,19 @@ class Connection:
             raise ConfigError(f"kafka.bootstrap_servers: {wrong}")
 
     @staticmethod
-    def to(where: str | Connection) -> Connection:
-        """A connection as it is; a bare address is one without security."""
-        return Connection(where) if isinstance(where, str) else where
+    def to(address: str | Connection) -> Connection:
+        """A connection as it is; a plain address becomes a connection without security."""
+        return Connection(address) if isinstance(address, str) else address
 
     def arguments(self) -> dict[str, Any]:
-        """For any client of kafka-python."""
+        """Arguments for any client of kafka-python."""
         return {"bootstrap_servers": self.servers, **self.security.arguments()}
 
 
 def _loaded(
     key: str, file: Path, load: Callable[[Path], None], otherwise: str = "holds no PEM certificate"
 ) -> None:
-    """Load a file; ConfigError names it and what is wrong, `otherwise` where OpenSSL does not say."""
+    """Load a file; ConfigError names it and what is wrong: `otherwise`, if OpenSSL does not say."""
     try:
         load(file)
     except FileNotFoundError:

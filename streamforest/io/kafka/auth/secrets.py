@@ -1,8 +1,8 @@
 """Secrets: named by a setting, read where they are needed, never shown.
 
 A setting holds the *name* of an environment variable or of a file. The secret itself is read each time a
-client is made, so that a rotated one is picked up at the next connection, and nothing that is printed,
-logged, compared, saved or turned into JSON on the way has it.
+client is created: a rotated one takes effect at the next connection, and nothing that is printed, logged,
+compared, saved or turned into JSON on the way contains it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_BYTES = 65_536
 
 
 class Secret:
-    """A text that shows itself only to `reveal`.
+    """A text that only `reveal` gives away.
 
     >>> secret = Secret("open sesame")
     >>> secret, str(secret), f"{secret}", "%s" % secret, secret.reveal() == "open sesame"
@@ -37,7 +37,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The secret as a text that still hides when it is shown, for a library that wants a str."""
+        """The secret as a str for a library; it still hides when it is printed or formatted."""
         return _Hidden(self._text)
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class Secret:
 
 
 class _Hidden(str):
-    """A str for a library's settings: its content is used, what is printed of it is not."""
+    """A str for a library's settings: it can be used as any other, and prints as hidden."""
 
     __slots__ = ()
 
@@ -67,31 +67,30 @@ class _Hidden(str):
 
 @dataclass(frozen=True)
 class SecretPlace:
-    """Where a secret is kept: a variable of the environment, or a file.
+    """Where a secret is kept: an environment variable, or a file.
 
-    Messages name the setting and never its value: who writes the password itself where its place
-    belongs must not find it in a log.
+    Messages name the setting and never its value: somebody may have written the password itself there.
     """
 
     setting: str
-    """Dotted key of the setting that names the place, for messages."""
+    """Dotted key of the setting that names the variable or file, for messages."""
     variable: str | None = None
     file: Path | None = None
 
     def read(self) -> Secret:
-        """The secret as of now; ConfigError says what is wrong with the place."""
+        """Read the secret now; ConfigError says what is wrong with the variable or file."""
         if self.variable is not None:
             text = os.environ.get(self.variable)
             if text is None:
                 raise ConfigError(
                     f"{self.setting}: the environment has no variable of the name given there "
-                    "(not shown); set it, or name another one"
+                    "(not shown); set it, or give another name"
                 )
         else:
             assert self.file is not None
             text = self._content(self.file)
         if not text:
-            raise ConfigError(f"{self.setting}: what it names is empty; a secret stands there")
+            raise ConfigError(f"{self.setting}: the variable or file named there is empty")
         return Secret(text)
 
     def _content(self, file: Path) -> str:
@@ -107,29 +106,29 @@ class SecretPlace:
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise ConfigError(f"{self.setting}: the file named there is no UTF-8 text") from None
+            raise ConfigError(f"{self.setting}: the file named there is not UTF-8 text") from None
         return text.removesuffix("\n").removesuffix("\r")  # editors end a file with a line
 
 
 class HideLogin(logging.Filter):
-    """Takes logins and raw bytes out of kafka-python's own debug records.
+    """Removes logins and raw bytes from kafka-python's debug records.
 
-    At that level it writes out every request: with PLAIN, the password.
+    At that level kafka-python logs every request: with PLAIN, the password.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Every record passes; what it must not say is replaced."""
+        """Let every record pass, with a replacement for what it must not say."""
         if isinstance(record.args, tuple):
             record.args = tuple(_harmless(argument) for argument in record.args)
         return True
 
 
-_TALKATIVE = ("kafka.net.connection", "kafka.protocol.parser")
+_LOGGERS_OF_REQUESTS = ("kafka.net.connection", "kafka.protocol.parser")
 
 
 def hide_logins() -> None:
-    """See that no log handler of the process gets a login, whatever level it asks for."""
-    for name in _TALKATIVE:
+    """Make sure that no log handler of this process gets a login, at any level."""
+    for name in _LOGGERS_OF_REQUESTS:
         logger = logging.getLogger(name)
         if not any(isinstance(present, HideLogin) for present in logger.filters):
             logger.addFilter(HideLogin())

@@ -31,6 +31,9 @@ H. The sender splits a batch that is larger than its topic allows, after which `
 I. A client starts its thread before it connects; if it cannot connect, nobody else can end that thread. In a
    long outage each attempt would leave a thread and its files open. So the network client is kept and closed
    (`create_client`; `test_a_client_without_a_broker_leaves_nothing_behind` in `tests/io/kafka`).
+J. At level DEBUG kafka-python logs every request, with PLAIN the password too. So its loggers get a filter
+   before a client with a login is created (`hide_logins`;
+   `test_debug_records_of_the_library_carry_no_login`).
 
 What goes wrong in reading is dealt with in `records`: header names that are not UTF-8, and damaged batches.
 """
@@ -46,6 +49,7 @@ from typing import Any
 from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 
+from streamforest.io.kafka.auth.secrets import hide_logins
 from streamforest.io.log import CommitInDoubt
 
 log = logging.getLogger(__name__)
@@ -54,7 +58,11 @@ _STABLE = "<stable>"
 
 
 def create_client(maker: Callable[..., Any], **settings: Any) -> Any:
-    """A client of kafka-python's; one that cannot reach its broker leaves nothing behind (I)."""
+    """A client of kafka-python's: it leaves nothing behind if it cannot reach its broker (I), and its
+    login is not logged (J).
+    """
+    if "sasl_mechanism" in settings:
+        hide_logins()
     networks: list[Any] = []
 
     def network(**configs: Any) -> Any:

@@ -29,7 +29,7 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
-    monkeypatch.setattr(diagnosis, "_told", set())
+    monkeypatch.setattr(diagnosis, "_announced", set())
     handler = Heard()
     diagnosis.log.addHandler(handler)
     yield handler
@@ -51,7 +51,7 @@ def test_a_slow_answer_is_announced_while_it_is_waited_for(
     heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diagnosis, "QUIET", 0.0)
-    monkeypatch.setattr(diagnosis, "_ask", lambda *_: None if heard.any.wait(30) else Trouble("no"))
+    monkeypatch.setattr(diagnosis, "_try", lambda *_: None if heard.any.wait(30) else Trouble("no"))
     assert diagnose(Connection("h:1")) is None
     assert heard.lines == ["asking h:1 …"]
     heard.any.clear()
@@ -61,8 +61,8 @@ def test_a_slow_answer_is_announced_while_it_is_waited_for(
 
 def test_an_answer_in_time_says_nothing(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "QUIET", 3_600.0)
-    monkeypatch.setattr(diagnosis, "_ask", lambda *_: None)
+    monkeypatch.setattr(diagnosis, "_try", lambda *_: None)
     assert diagnose(Connection("h:1")) is None
-    monkeypatch.setattr(diagnosis, "_ask", lambda *_: Trouble("wrong password"))
+    monkeypatch.setattr(diagnosis, "_try", lambda *_: Trouble("wrong password"))
     assert diagnose(Connection("h:1")) == Trouble("wrong password")
     assert heard.lines == []
