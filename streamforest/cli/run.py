@@ -21,14 +21,14 @@ from streamforest.io.kafka.topics import records_there
 from streamforest.io.log import Stopped
 from streamforest.io.tools.replay import ReplayOptions, replay
 from streamforest.observe.logs import set_up
-from streamforest.observe.partitions import FleetMetrics
+from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.server import MetricsServer, Observed
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.config.schema import Config
 from streamforest.runtime.factory import opened
 from streamforest.runtime.operate.stopping import StopSignals
-from streamforest.runtime.partition_workers import opened_fleet
+from streamforest.runtime.partition_workers import opened_workers
 from streamforest.runtime.processing.loop import Run
 from streamforest.testing.broker.server import Broker, default_folder
 
@@ -133,20 +133,20 @@ def _consume_each(
             "--max-events: counts the events of one forest; use it with kafka.model_scope = 'topic'"
         )
     config = loaded.config
-    metrics = FleetMetrics(config.name, REASONS)
+    metrics = WorkerMetrics(config.name, REASONS)
     _serve(stack, metrics, config)
-    with opened_fleet(
+    with opened_workers(
         loaded,
         drain=drain,
         create_topics=create_topics,
         accept_version_change=accept,
         telemetry=metrics,
-    ) as fleet:
+    ) as workers:
         gc.freeze()
-        ending = fleet.consume(stop=lambda: signals.requested is not None)
-    for number, unit in sorted(fleet.finished.items()):
-        if unit.run_ is not None:
-            click.echo(report(unit.run_, f"{config.name}, partition {number}"))
+        ending = workers.consume(stop=lambda: signals.requested is not None)
+    for number, worker in sorted(workers.finished.items()):
+        if worker.run_ is not None:
+            click.echo(report(worker.run_, f"{config.name}, partition {number}"))
     if ending != "finished":
         click.echo(
             f"Stopped by {signals.requested}; the same command continues from there.", err=True

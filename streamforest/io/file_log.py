@@ -24,8 +24,17 @@ from streamforest.errors import ConfigError, EventError, RecoveryError, StreamFo
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.events import Event
 from streamforest.io.failpoints import failpoint
-from streamforest.io.log import Commit, OutputRecord, Partition, RecordSlice, Transaction
-from streamforest.io.sources.dataset import RecordedRow, Source
+from streamforest.io.log import (
+    Commit,
+    Log,
+    OutputRecord,
+    Owned,
+    Partition,
+    RecordSlice,
+    Transaction,
+)
+from streamforest.io.sources.dataset import RecordedRow
+from streamforest.io.sources.dataset import Source as Recorded
 from streamforest.private_files import (
     FILE_MODE,
     create,
@@ -126,22 +135,58 @@ class AppendFile:
         self._file.close()
 
 
-class FileLog:
-    """The log of a pipeline without a broker."""
+class FileSource:
+    """The rows of a recorded source as the one partition of a log."""
 
-    exactly_once = True
-    numbers_commits = False
-
-    def __init__(
-        self, source: Source, folder: Path, decode: RecordDecoder, mode: int = FILE_MODE
-    ) -> None:
-        self.source = source
-        self._mode = mode
-        self.folder = folder
-        self.partition: Partition = (source.topic, 0)
-        self._decode = decode
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.partition: Partition = (recorded.topic, 0)
         self._position = 0
         self._rows: Iterator[RecordedRow] = iter(())
+
+    def poll(self, max_records: int, timeout: float) -> list[RecordSlice]:
+        """The next rows, without waiting."""
+        rows = list(islice(self._rows, max_records))
+        if not rows:
+            return []
+        first, self._position = self._position, self._position + len(rows)
+        return [RecordSlice(self.partition, first, self._position, rows)]
+
+    def seek(self, positions: Mapping[Partition, int]) -> None:
+        """Continue from this row."""
+        self._position = positions[self.partition]
+        self._rows = self.recorded.rows(self._position)
+
+    def reader(self, positions: Mapping[Partition, int]) -> FileReader:
+        """A reader of the rows from a position on."""
+        return FileReader(self.recorded, positions.get(self.partition, 0))
+
+    def lag(self) -> dict[Partition, int]:
+        """Rows that are left."""
+        return {self.partition: self.recorded.total - self._position}
+
+    def ends(self) -> dict[Partition, int]:
+        """The number of rows."""
+        return {self.partition: self.recorded.total}
+
+    def at_end(self) -> bool:
+        """Whether no row is left."""
+        return self._position >= self.recorded.total
+
+
+class RunFolder:
+    """Sink, journal and membership of a log without a broker: the files of a run folder.
+
+    `RunLock` keeps other processes out, so whoever asks is the owner.
+    """
+
+    numbers_commits = False
+    committed_only = True
+
+    def __init__(self, folder: Path, partition: Partition, mode: int = FILE_MODE) -> None:
+        self.folder = folder
+        self._partition = partition
+        self._mode = mode
         self._out: dict[str, AppendFile] = {}
 
     @property
@@ -149,43 +194,35 @@ class FileLog:
         """The file that decides."""
         return self.folder / _COMMIT
 
-    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Commit:
+    # ---- membership
+
+    def try_acquire(self) -> Owned:
         """Read the last commit and cut every file back to it."""
-        told = self._told()
-        sizes = told.get("sizes", {})
-        self.close()
+        details = _read_commit(self.commit_file)
+        sizes = details.get("sizes", {})
+        self.release()
         self._out = {
             name: AppendFile(self.folder / f"{name}.jsonl", sizes.get(name, 0), self._mode)
             for name in _FILES
         }
-        if not told:
-            return Commit(None, {}, {self.partition: 0})
-        return Commit(str(told["metadata"]), {self.partition: told["position"]})
+        if not details:
+            return Owned(Commit(None, {}, {self._partition: 0}))
+        return Owned(Commit(str(details["metadata"]), {self._partition: details["position"]}))
 
-    def _told(self) -> dict[str, Any]:
-        return _read_commit(self.commit_file)
+    def keep_alive(self) -> None:
+        """Nobody else can take a locked folder."""
 
-    def seek(self, positions: Mapping[Partition, int]) -> None:
-        """Go on from here."""
-        self._position = positions[self.partition]
-        self._rows = self.source.rows(self._position)
+    def release(self) -> None:
+        """Close the files; the next run cuts off what was not committed."""
+        for file in self._out.values():
+            file.close()
+        self._out = {}
 
-    def poll(self, most: int, timeout: float) -> list[RecordSlice]:
-        """The next rows; a file never makes one wait."""
-        rows = list(islice(self._rows, most))
-        if not rows:
-            return []
-        first, self._position = self._position, self._position + len(rows)
-        return [RecordSlice(self.partition, first, self._position, rows)]
+    def trouble(self) -> str | None:
+        """A folder is always there."""
+        return None
 
-    def decode(self, record: Any) -> Event:
-        """The event of a row: decoded when it was recorded, or a line as a message has it."""
-        event: Event | None = record.event
-        if event is not None:
-            return event
-        if record.problem is not None:
-            raise EventError(f"invalid event: {record.problem}", "invalid")
-        return self._decode(record)
+    # ---- sink
 
     def commit(self, transaction: Transaction) -> None:
         """Make it true: (1) lines to the end of the files, (2) fsync, (3) rename of commit.json."""
@@ -199,14 +236,14 @@ class FileLog:
         failpoint("after-produce")
         for written in out.values():
             written.sync()
-        told = {
+        details = {
             "metadata": transaction.metadata(place),
-            "position": transaction.positions[self.partition],
+            "position": transaction.positions[self._partition],
             "sizes": {name: file.size for name, file in out.items()},
         }
         part = self.commit_file.with_suffix(".part")
         with recreate(part, self._mode) as file:
-            file.write(json.dumps(told).encode())
+            file.write(json.dumps(details).encode())
             file.flush()
             os.fsync(file.fileno())
         failpoint("before-commit")
@@ -214,58 +251,57 @@ class FileLog:
         _sync_folder(self.folder)
         failpoint("after-commit")
 
-    def read_back(self) -> str | None:
-        """What commit.json says."""
-        told = self._told()
-        return str(told["metadata"]) if told else None
-
-    def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
-        """Lines of the journal after the one at byte `since`, up to and with the one at `until`."""
-        with (self.folder / "journal.jsonl").open("rb") as file:
-            if since >= 0:
-                file.seek(since)
-                file.readline()
-            while (place := file.tell()) <= until:
-                line = file.readline()
-                if not line.endswith(b"\n"):
-                    raise RecoveryError(f"{file.name}: cut short at byte {place}")
-                yield place, line
-
-    def standing(self) -> str | None:
-        """What commit.json says."""
-        return self.read_back()
-
-    def tail(self, since: int) -> None:
-        """Nobody follows a file: its folder has one process."""
-
-    def reader(self, positions: Mapping[Partition, int]) -> FileReader:
-        """A reader of the rows from a position on."""
-        return FileReader(self.source, positions.get(self.partition, 0))
-
-    def idle(self) -> None:
-        """Nobody waits for a sign of life."""
-
-    def trouble(self) -> str | None:
-        """A file is always there."""
-        return None
-
-    def lag(self) -> dict[Partition, int]:
-        """Rows that are left."""
-        return {self.partition: self.source.total - self._position}
-
-    def at_end(self) -> bool:
-        """Whether no row is left."""
-        return self._position >= self.source.total
-
     def clear(self) -> None:
         """Forget the last run; the rename of the next commit puts a new one in its place."""
         self.commit_file.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Close the files; what was not committed is cut off by the next run."""
-        for file in self._out.values():
-            file.close()
-        self._out = {}
+    # ---- journal
+
+    def read(
+        self, since: int, until: int | None, keep_alive: Callable[[], None] = lambda: None
+    ) -> Generator[tuple[int, bytes], None, None]:
+        """Lines after the one at byte `since`, up to and including the one at `until`."""
+        with (self.folder / "journal.jsonl").open("rb") as file:
+            if since >= 0:
+                file.seek(since)
+                file.readline()
+            while until is None or file.tell() <= until:
+                place, line = file.tell(), file.readline()
+                if until is None and not line:
+                    return
+                if not line.endswith(b"\n"):
+                    raise RecoveryError(f"{file.name}: cut short at byte {place}")
+                yield place, line
+
+    def tail(self, since: int) -> None:
+        """No process follows a file: its folder is locked."""
+
+    def last_commit(self) -> str | None:
+        """The metadata in commit.json."""
+        return committed_metadata(self.folder)
+
+
+def file_log(recorded: Recorded, folder: Path, mode: int = FILE_MODE) -> Log:
+    """The log of a pipeline without a broker."""
+    source = FileSource(recorded)
+    files = RunFolder(folder, source.partition, mode)
+    return Log(source, files, files, files)
+
+
+def by_row(decode: RecordDecoder) -> RecordDecoder:
+    """A decoder of recorded rows, most of which were decoded when they were recorded; the others are
+    lines, decoded as messages are.
+    """
+
+    def decode_row(row: Any) -> Event:
+        event: Event | None = row.event
+        if event is not None:
+            return event
+        if row.problem is not None:
+            raise EventError(f"no event: {row.problem}", "invalid")
+        return decode(row)
+
+    return decode_row
 
 
 def _read_commit(file: Path) -> dict[str, Any]:
@@ -295,7 +331,7 @@ def committed_metadata(folder: Path) -> str | None:
 class FileReader:
     """Rows once more, read forward."""
 
-    def __init__(self, source: Source, position: int) -> None:
+    def __init__(self, source: Recorded, position: int) -> None:
         self._source = source
         self._position = position
         self._rows = source.rows(position)

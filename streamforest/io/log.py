@@ -1,8 +1,12 @@
-"""What passes between a log of events and the loop, whatever the log is made of.
+"""The log of a pipeline, by role: where events come from and where everything about them goes.
 
-A `Log` hands out records in slices of one partition, takes back what became of them in one
-atomic commit, and tells after a crash what the last commit said. Kafka is one; a recorded file with
-its files beside it is the other. The loop knows only this page.
+    source      hands out records, in slices of one partition
+    sink        makes predictions, dead letters, a journal record and positions true in one commit
+    journal     tells what was committed, in order, and what the last commit said
+    membership  says whether this process owns the log, or another does
+
+`Log` bundles one of each. Kafka is one such log, a recorded file with its run folder another, and the tests
+have one in memory. How bytes become events is no business of the log: a run gets a decode function.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from streamforest.errors import BrokerError, StreamForestError
-from streamforest.io.codec.events import Event
 
 Partition = tuple[str, int]
 """Topic and number."""
@@ -35,7 +38,7 @@ class Record(Protocol):
 
 
 class RecordSlice(NamedTuple):
-    """Consecutive records of one partition; `end` is the offset to go on at."""
+    """Consecutive records of one partition; `end` is the offset after the last one."""
 
     partition: Partition
     first: int
@@ -44,7 +47,7 @@ class RecordSlice(NamedTuple):
 
 
 class OutputRecord(NamedTuple):
-    """One message to publish; `partition` picks the partition, modulo how many there are."""
+    """One message to publish; `partition` is taken modulo the number of partitions of its topic."""
 
     value: bytes | None
     key: bytes | None = None
@@ -53,14 +56,14 @@ class OutputRecord(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its bytes, more or less."""
+        """Its approximate size in bytes."""
         carried = sum(len(name) + len(value) for name, value in self.headers)
         return len(self.value or b"") + len(self.key or b"") + carried
 
 
 @dataclass
 class Transaction:
-    """All that one commit makes true at once."""
+    """Everything that one commit makes true at once."""
 
     number: int
     predictions: list[OutputRecord]
@@ -68,43 +71,75 @@ class Transaction:
     journal: bytes
     positions: Mapping[Partition, int]
     metadata: Callable[[int], str]
-    """From where in the journal its record stands to the text that is committed with the offsets."""
+    """From the place of its journal record to the text that is committed with the offsets."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What the last commit said; `metadata` is None where there was none."""
+    """What the last commit said; `metadata` is None before the first one."""
 
     metadata: str | None
     positions: dict[Partition, int]
-    started: dict[Partition, int] = field(default_factory=dict)
-    """Partitions that no commit has named yet, and where reading them begins."""
+    new_partitions: dict[Partition, int] = field(default_factory=dict)
+    """Partitions that no commit has named yet, and the offset at which reading each begins."""
+
+
+# ---- what `Membership.try_acquire` answers
+
+
+@dataclass(frozen=True)
+class Owned:
+    """This process is the only owner, and this is the last commit."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True)
+class Joining:
+    """Nobody knows yet: ask again."""
+
+
+@dataclass(frozen=True)
+class Standby:
+    """Another process is the owner."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """The log was given to another process, and this one is not meant to wait for it."""
+
+    reason: str
+
+
+Acquisition = Owned | Joining | Standby | Released
+
+
+# ---- the three exceptions that steer recovery
 
 
 class CommitInDoubt(StreamForestError):
-    """A commit whose outcome is not known: `attach` tells the truth."""
+    """The outcome of a commit is unknown: the next acquisition tells what was committed last."""
 
 
 class LogUnavailable(BrokerError):
-    """What was read before cannot be read again just now: `attach`, and begin recovery anew."""
-
-
-class Reassigned(StreamForestError):
-    """The partitions were given out anew: `attach` again before anything else."""
+    """Records that were read before cannot be read again now: acquire, and start recovery again."""
 
 
 class Stopped(StreamForestError):
-    """Asked to stop while waiting: nothing is lost, what was not committed is done again."""
+    """A stop was requested while waiting: what was not committed is done again by the next run."""
+
+
+# ---- roles
 
 
 class Reader(Protocol):
-    """Reads once more what was read before."""
+    """Reads records again that were read before."""
 
     def take(self, partition: Partition, first: int, end: int) -> list[Any]:
-        """The records of a stretch; RecoveryError if they are gone."""
+        """The records of a slice; RecoveryError if they are gone."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
 
 
 class Tail(Protocol):
@@ -114,60 +149,86 @@ class Tail(Protocol):
         """What was committed since the last call, with its place."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
 
 
-class Log(Protocol):
-    """Where events come from and where everything about them goes."""
+class Source(Protocol):
+    """Hands out the records of the input."""
 
-    exactly_once: bool
-    """Whether what stands in the journal is committed."""
-    numbers_commits: bool
-    """Whether predictions carry the number of the commit that made them true."""
-
-    def attach(self, meanwhile: Callable[[], None] = lambda: None) -> Commit:
-        """Become the only owner and read the last commit. While another process is the owner,
-        `meanwhile` is called again and again.
-        """
+    def poll(self, max_records: int, timeout: float) -> list[RecordSlice] | None:
+        """The next records; None if this process is no longer the owner, and has to acquire again."""
 
     def seek(self, positions: Mapping[Partition, int]) -> None:
-        """Go on from here."""
-
-    def poll(self, most: int, timeout: float) -> list[RecordSlice]:
-        """The next records, at most `most`; Reassigned if ownership changed."""
-
-    def decode(self, record: Any) -> Event:
-        """The event of a record; EventError if it holds none."""
-
-    def commit(self, transaction: Transaction) -> None:
-        """Make it true, all or nothing; CommitInDoubt if nobody knows."""
-
-    def read_back(self) -> str | None:
-        """What the last commit says, asked of the log itself."""
-
-    def journal(self, since: int, until: int) -> Generator[tuple[int, bytes], None, None]:
-        """Journal records after position `since`, up to and with `until`."""
-
-    def standing(self) -> str | None:
-        """What the last commit says, also while another process is the owner."""
-
-    def tail(self, since: int) -> Tail | None:
-        """The journal after position `since`, as it grows; None where no second process can be."""
+        """Continue from these positions."""
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
         """A reader of the input from these positions on."""
 
-    def idle(self) -> None:
-        """A sign of life while the loop is busy with something else."""
-
-    def trouble(self) -> str | None:
-        """What keeps it from working right now; asked at any time, from any thread."""
-
     def lag(self) -> dict[Partition, int]:
         """Records not yet polled, as far as is known."""
+
+    def ends(self) -> dict[Partition, int]:
+        """The offset after the last record of each partition."""
 
     def at_end(self) -> bool:
         """Whether everything there is has been polled."""
 
+
+class Sink(Protocol):
+    """Takes what became of the records."""
+
+    numbers_commits: bool
+    """Whether predictions carry the number of the commit that made them true."""
+
+    def commit(self, transaction: Transaction) -> None:
+        """Make it true, all or nothing; CommitInDoubt if the outcome is unknown."""
+
+
+class Journal(Protocol):
+    """Tells what was committed."""
+
+    committed_only: bool
+    """Whether every record in it belongs to a commit that was made."""
+
+    def read(
+        self, since: int, until: int | None, keep_alive: Callable[[], None] = lambda: None
+    ) -> Generator[tuple[int, bytes], None, None]:
+        """Records after place `since`, up to and including `until`, or all there are now. A wait for
+        the log calls `keep_alive`.
+        """
+
+    def tail(self, since: int) -> Tail | None:
+        """The records after place `since`, as they are written; None where no second process can be."""
+
+    def last_commit(self) -> str | None:
+        """The metadata of the last commit, whichever process made it; None before the first."""
+
+
+class Membership(Protocol):
+    """Says who owns the log. All of it but `trouble` is called from one thread."""
+
+    def try_acquire(self) -> Acquisition:
+        """Try to become the only owner; waits a moment at most."""
+
+    def keep_alive(self) -> None:
+        """Keep the ownership while the loop is busy with something else."""
+
+    def release(self) -> None:
+        """Give the ownership up and close everything."""
+
+    def trouble(self) -> str | None:
+        """What keeps the log from working now; may be asked at any time, from any thread."""
+
+
+@dataclass
+class Log:
+    """One log: its four roles."""
+
+    source: Source
+    sink: Sink
+    journal: Journal
+    membership: Membership
+
     def close(self) -> None:
         """Leave cleanly."""
+        self.membership.release()

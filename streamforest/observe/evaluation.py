@@ -10,8 +10,8 @@ Everything is bounded: a table row per class up to `max_classes`, a window, a cu
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,10 +113,7 @@ class Totals:
         >>> t.accuracy, t.kappa
         (0.75, 0.0)
         """
-        if not self.labelled:
-            return None
-        chance = sum(seen * guessed for seen, guessed in self._table.values()) / self.labelled**2
-        return (self.correct / self.labelled - chance) / (1 - chance) if chance < 1 else 0.0
+        return _kappa(self.correct, self.labelled, self._table.values())
 
     def ages(self) -> list[Bucket]:
         """Accuracy by class age, youngest first."""
@@ -156,6 +153,48 @@ class Totals:
         if len(totals._ages) != len(AGE_LIMITS) + 1:
             raise ValueError(f"{len(totals._ages)} class ages, expected {len(AGE_LIMITS) + 1}")
         return totals
+
+
+def _kappa(correct: int, labelled: int, table: Iterable[Sequence[int]]) -> float | None:
+    """Cohen's kappa from how often each class was the truth and how often it was predicted."""
+    if not labelled:
+        return None
+    chance = sum(seen * guessed for seen, guessed in table) / labelled**2
+    return (correct / labelled - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+class LabelWindow:
+    """The last labelled events of one model: accuracy, kappa, recall of some classes.
+
+    It keeps the labels themselves, which `Totals` sums up and `Recent` reduces to hits: a class that comes
+    late is judged by its own events.
+    """
+
+    def __init__(self, window: int = 1_000) -> None:
+        self._pairs: deque[tuple[Any, Any]] = deque(maxlen=window)
+
+    def add(self, truth: Sequence[Any], predicted: Sequence[Any]) -> None:
+        """Take labelled events."""
+        self._pairs.extend(zip(truth, predicted))
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the window predicted correctly; None before the first event."""
+        return sum(a == b for a, b in self._pairs) / len(self._pairs) if self._pairs else None
+
+    @property
+    def kappa(self) -> float | None:
+        """Accuracy beyond chance over the window; None before the first event."""
+        seen = Counter(label for label, _ in self._pairs)
+        guessed = Counter(guess for _, guess in self._pairs)
+        correct = sum(a == b for a, b in self._pairs)
+        return _kappa(correct, len(self._pairs), [(seen[k], guessed[k]) for k in seen])
+
+    def recall(self, classes: Sequence[Any]) -> float:
+        """Share of the window's events of these classes that were recognised; 0 if there is none."""
+        wanted = set(classes)
+        hits = [label == guess for label, guess in self._pairs if label in wanted]
+        return sum(hits) / len(hits) if hits else 0.0
 
 
 class Recent:

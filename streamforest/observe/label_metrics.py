@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from streamforest.observe.histograms import BatchHistogram
+from streamforest.observe.telemetry import LabelStatus
 
 _OUTCOMES = ("matched", "early", "expired", "duplicate", "unmatched", "refused", "never")
 _DELAYS = (0.1, 1, 10, 60, 300, 1_800, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 
 
 class LateMetrics:
-    """Made when a run says that it has late labels: other pipelines have none of these."""
+    """Created when a run has late labels: other pipelines have none of these metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._labels = Counter(
@@ -45,22 +45,22 @@ class LateMetrics:
         self._bytes = gauge("label_store_bytes", "Features of the events that wait.")
         self._counted = dict.fromkeys(_OUTCOMES, 0)
 
-    def begin(self, store: Any) -> None:
-        """Count from here on: what came before was another process's, or is told already."""
-        self._counted = dict(store.counts)
-        self._look(store)
+    def begin(self, status: LabelStatus) -> None:
+        """Count from here on: what came before was another process's, or is counted already."""
+        self._counted = dict(status.counts)
+        self._set(status)
 
-    def told(self, store: Any, delays: Sequence[float]) -> None:
+    def add(self, status: LabelStatus, delays: Sequence[float]) -> None:
         """A batch with events or labels went through."""
         for outcome in _OUTCOMES:
-            self._labels.labels(outcome).inc(store.counts[outcome] - self._counted[outcome])
-        self._counted = dict(store.counts)
+            self._labels.labels(outcome).inc(status.counts[outcome] - self._counted[outcome])
+        self._counted = dict(status.counts)
         if delays:
             self._delay.add(delays)
-        self._look(store)
+        self._set(status)
 
-    def _look(self, store: Any) -> None:
-        self._share.set(store.share or 0.0)
-        self._waiting.set(len(store.waiting))
-        self._early.set(len(store.early))
-        self._bytes.set(store.bytes)
+    def _set(self, status: LabelStatus) -> None:
+        self._share.set(status.share or 0.0)
+        self._waiting.set(status.waiting)
+        self._early.set(status.early)
+        self._bytes.set(status.bytes)

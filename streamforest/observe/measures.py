@@ -1,4 +1,4 @@
-"""All that is measured of one model in one run, behind one `update`."""
+"""The evaluation of a run: what is measured of each model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from streamforest.observe.evaluation import Recent, Totals
 from streamforest.observe.latency import LatencyHistogram
+from streamforest.observe.telemetry import BatchAdvanced, TelemetryEvent
 
 
 class ModelMeasures:
@@ -58,3 +59,13 @@ class ModelMeasures:
         per_batch = LatencyHistogram.from_state(state["per_batch"])
         per_event = LatencyHistogram.from_state(state["per_event"])
         self.recent, self.per_batch, self.per_event = recent, per_batch, per_event
+
+
+class Evaluation(dict[str, ModelMeasures]):
+    """The measures of all models, by name. As a listener it counts every batch, replayed ones too."""
+
+    def on_event(self, event: TelemetryEvent) -> None:
+        """Count a batch that a model went through."""
+        if isinstance(event, BatchAdvanced):
+            measures = self[event.model]
+            measures.update(event.truth, event.predicted, event.seconds, event.late)

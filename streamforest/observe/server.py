@@ -61,7 +61,7 @@ class Observed(Protocol):
     def why_not_alive(self) -> str | None:
         """None unless only a new start helps."""
 
-    def stands(self) -> str:
+    def status(self) -> str:
         """What it is, in a few words; empty where nobody knows."""
 
 
@@ -112,7 +112,7 @@ class MetricsServer:
         self.port = int(self._socket.getsockname()[1])
         self._probes: dict[str, Callable[[], _Answer]] = {
             "/livez": lambda: _told("alive", metrics.why_not_alive()),
-            "/readyz": lambda: _told("ready", metrics.why_not_ready(), metrics.stands()),
+            "/readyz": lambda: _told("ready", metrics.why_not_ready(), metrics.status()),
         }
         self._pages: dict[str, Callable[[Request], Awaitable[_Answer]]] = {
             "/metrics": self._everything,

@@ -9,11 +9,12 @@ from typing import Literal, cast
 from streamforest.errors import RecoveryError
 from streamforest.io.codec.decoders import RecordDecoder, by_function, by_value
 from streamforest.io.codec.events import Format, decoder
-from streamforest.io.file_log import FileLog, RunLock, claim
-from streamforest.io.kafka.log import KafkaLog
-from streamforest.io.kafka.settings import KafkaSettings, check_permissions
+from streamforest.io.file_log import RunFolder, RunLock, by_row, claim, file_log
+from streamforest.io.kafka.log import kafka_log
+from streamforest.io.kafka.settings import KafkaSettings, check_permissions, for_partition
 from streamforest.io.kafka.topics import ensure_topics
 from streamforest.io.log import Log
+from streamforest.observe.telemetry import Listener
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.labels.store import LateRules
@@ -21,7 +22,6 @@ from streamforest.runtime.operate.requests import OperatorRequests
 from streamforest.runtime.processing.loop import Run
 from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.processing.schedule import Settings
-from streamforest.runtime.telemetry import Silent, Telemetry
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def opened(
     create_topics: bool = False,
     accept_version_change: bool = False,
     stopping: Callable[[], bool] = lambda: False,
-    telemetry: Telemetry | None = None,
+    telemetry: Listener | None = None,
 ) -> Iterator[Run]:
     """A run in its folder, warmed up, owning its log and recovered; closed at the end.
 
@@ -42,28 +42,27 @@ def opened(
     """
     config = pipeline.config
     log: Log | None = None
-    told = telemetry or Silent()
     with prepared(pipeline, create_topics):
         try:
             snapshots = SnapshotFolder(
                 config.run.folder / "snapshots", config.run.keep_snapshots, config.run.file_mode
             )
-
-            def waiting() -> bool:
-                told.beat()
-                return stopping()
-
             if fresh:
                 snapshots.refuse_pinned()
-            log = _log(pipeline, waiting)
-            if fresh:
                 snapshots.clear()  # before the commit that names one: what is left then says so
-            if isinstance(log, FileLog):
+            log = log_of(pipeline)
+            if isinstance(log.sink, RunFolder):
                 if fresh:
-                    log.clear()
-                _refuse_lost_commit(log, snapshots)
+                    log.sink.clear()
+                _refuse_lost_commit(log.sink, snapshots)
             run = new_run(
-                pipeline, log, snapshots, drain, told, accept_version_change=accept_version_change
+                pipeline,
+                log,
+                snapshots,
+                drain,
+                telemetry,
+                accept_version_change=accept_version_change,
+                stopping=stopping,
             )
             run.warm_up()  # compile before anything is owned
             run.recover()
@@ -96,14 +95,16 @@ def new_run(
     log: Log,
     snapshots: SnapshotFolder,
     drain: bool,
-    telemetry: Telemetry,
+    telemetry: Listener | None = None,
     source: Mapping[str, object] | None = None,
     accept_version_change: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Run:
     """A run that owns nothing yet. `source` says more of where its events come from."""
     config = pipeline.config
     return Run(
         log,
+        decoder_of(pipeline),
         pipeline.models,
         limits_of(
             list(pipeline.models.values()),
@@ -121,6 +122,7 @@ def new_run(
         ),
         {**_described(pipeline), **(source or {})},
         telemetry,
+        stopping,
     )
 
 
@@ -131,23 +133,24 @@ def _identity(pipeline: Pipeline) -> dict[str, str]:
     return {"pipeline": config.name, "group": config.kafka.group_id, "events": config.topics.events}
 
 
-def _refuse_lost_commit(log: FileLog, snapshots: SnapshotFolder) -> None:
+def _refuse_lost_commit(files: RunFolder, snapshots: SnapshotFolder) -> None:
     """Snapshots that no commit names: somebody has deleted the file that says how far the run came."""
     names = [name for name in snapshots.names() if name != "s-000000000000"]
-    if names and not log.commit_file.exists():
+    if names and not files.commit_file.exists():
         raise RecoveryError(
-            f"{snapshots.path} holds snapshots up to {names[-1]}, but {log.commit_file} is not there: "
+            f"{snapshots.path} holds snapshots up to {names[-1]}, but {files.commit_file} is not there: "
             "put it back to go on, or start over with --fresh"
         )
 
 
-def _log(pipeline: Pipeline, stopping: Callable[[], bool]) -> Log:
+def log_of(pipeline: Pipeline, partition: int | None = None) -> Log:
+    """The log of a pipeline, or of one partition where each has a forest of its own."""
     config = pipeline.config
-    decode = decoder_of(pipeline)
     if config.kafka is None:
         assert pipeline.source is not None
-        return FileLog(pipeline.source, config.run.folder, decode, config.run.file_mode)
-    return KafkaLog(kafka_settings(pipeline), decode, stopping)
+        return file_log(pipeline.source, config.run.folder, config.run.file_mode)
+    settings = kafka_settings(pipeline)
+    return kafka_log(settings if partition is None else for_partition(settings, partition))
 
 
 def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
@@ -171,15 +174,17 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
 
 def decoder_of(pipeline: Pipeline) -> RecordDecoder:
     """From records to events: the codec, or the function that the pipeline names."""
-    config = pipeline.config
+    config, source = pipeline.config, pipeline.source
+    late = config.labels is not None
     if pipeline.decoder is None:
-        form = cast(Format, config.events_format)
-        return by_value(decoder(form, config.bounds, config.labels is not None))
-    topic = config.topics.events
-    if config.kafka is None:
-        assert pipeline.source is not None
-        topic = pipeline.source.topic
-    return by_function(pipeline.decoder, config.bounds, topic, config.labels is not None)
+        decode = by_value(decoder(cast(Format, config.events_format), config.bounds, late))
+    else:
+        topic = config.topics.events
+        if config.kafka is None:
+            assert source is not None
+            topic = source.topic
+        decode = by_function(pipeline.decoder, config.bounds, topic, late)
+    return by_row(decode) if config.kafka is None else decode
 
 
 def _codec_rules(pipeline: Pipeline) -> str:

@@ -14,51 +14,51 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from streamforest.io.kafka.partition_membership import GroupMember, unit_log
+from streamforest.io.kafka.partition_membership import GroupMember, partition_log
 from streamforest.io.log import Stopped
+from streamforest.observe.telemetry import Listener, NullTelemetry
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
-from streamforest.runtime.factory import decoder_of, kafka_settings, new_run, prepared
+from streamforest.runtime.factory import kafka_settings, new_run, prepared
 from streamforest.runtime.processing.loop import Ending, Run
-from streamforest.runtime.telemetry import Silent, Telemetry
 
 log = logging.getLogger(__name__)
 
 _LOOK = 0.1  # seconds between two looks at what the threads are doing
 
 
-class FleetTelemetry(Protocol):
-    """What the fleet tells about itself."""
+class WorkersTelemetry(Protocol):
+    """What the partition workers report."""
 
-    def unit(self, number: int) -> Telemetry:
-        """Where a partition's run tells about itself; until `forget`."""
+    def worker(self, number: int) -> Listener:
+        """The listener of a partition's run; until `forget`."""
 
     def forget(self, number: int) -> None:
         """The partition is another process's now."""
 
-    def stand(self, partitions: int, trouble: str | None) -> None:
+    def report(self, partitions: int, trouble: str | None) -> None:
         """So many partitions are ours."""
 
 
-class Nobody:
-    """Telemetry for nobody."""
+class NullWorkersTelemetry:
+    """Listens to nothing."""
 
-    def unit(self, number: int) -> Telemetry:
-        """Nobody listens."""
-        return Silent()
+    def worker(self, number: int) -> Listener:
+        """Nothing is listened to."""
+        return NullTelemetry()
 
     def forget(self, number: int) -> None:
-        """Nobody listens."""
+        """Nothing was remembered."""
 
-    def stand(self, partitions: int, trouble: str | None) -> None:
-        """Nobody listens."""
+    def report(self, partitions: int, trouble: str | None) -> None:
+        """Nothing is shown."""
 
 
 Opening = Callable[[int, Callable[[], bool]], AbstractContextManager[Run]]
 """From a partition's number and whether to stop to its run, recovered."""
 
 
-class Unit(threading.Thread):
+class Worker(threading.Thread):
     """The run of one partition, in a thread of its own."""
 
     def __init__(self, number: int, opening: Opening, stopping: Callable[[], bool]) -> None:
@@ -82,15 +82,15 @@ class Unit(threading.Thread):
             self.error = error
 
 
-class Fleet:
+class PartitionWorkers:
     """The partitions of this process; `consume` until stopped, or until all there is has been read."""
 
-    def __init__(self, member: GroupMember, opening: Opening, telemetry: FleetTelemetry) -> None:
+    def __init__(self, member: GroupMember, opening: Opening, telemetry: WorkersTelemetry) -> None:
         self.member = member
         self.telemetry = telemetry
-        self.finished: dict[int, Unit] = {}
+        self.finished: dict[int, Worker] = {}
         """Partitions that were read to their end, where that was asked for."""
-        self.units: dict[int, Unit] = {}
+        self.workers: dict[int, Worker] = {}
         self._opening = opening
         self._stop = False
 
@@ -100,22 +100,22 @@ class Fleet:
         while not self._done():
             self.member.look(_LOOK)
             self._stop = self._stop or stop()
-            for unit in [unit for unit in self.units.values() if not unit.is_alive()]:
-                self._bury(unit)
-                if unit.error is not None:
-                    self._stop, error = True, error or unit.error
+            for worker in [w for w in self.workers.values() if not w.is_alive()]:
+                self._retire(worker)
+                if worker.error is not None:
+                    self._stop, error = True, error or worker.error
             given = self.member.given
             if given is not None and not self._stop:
-                for number in sorted(given.numbers - self.units.keys() - self.finished.keys()):
+                for number in sorted(given.numbers - self.workers.keys() - self.finished.keys()):
                     self._start(number)
-            self.telemetry.stand(len(self.units), self.member.trouble())
+            self.telemetry.report(len(self.workers), self.member.trouble())
         if error is not None:
             raise error
         return "stopped" if self._stop else "finished"
 
     def _done(self) -> bool:
         """Nothing runs, and nothing more will."""
-        if self.units:
+        if self.workers:
             return False
         given = self.member.given
         return self._stop or (
@@ -123,18 +123,18 @@ class Fleet:
         )
 
     def _start(self, number: int) -> None:
-        unit = Unit(number, self._opening, lambda: self._stop)
-        self.units[number] = unit
-        unit.start()
+        worker = Worker(number, self._opening, lambda: self._stop)
+        self.workers[number] = worker
+        worker.start()
 
-    def _bury(self, unit: Unit) -> None:
-        del self.units[unit.number]
-        if unit.ending == "finished":
-            self.finished[unit.number] = unit
-        self.telemetry.forget(unit.number)
+    def _retire(self, worker: Worker) -> None:
+        del self.workers[worker.number]
+        if worker.ending == "finished":
+            self.finished[worker.number] = worker
+        self.telemetry.forget(worker.number)
 
 
-def unit_folder(pipeline: Pipeline, number: int) -> SnapshotFolder:
+def partition_folder(pipeline: Pipeline, number: int) -> SnapshotFolder:
     """The snapshots of one partition."""
     run = pipeline.config.run
     folder = run.folder / f"partition-{number}" / "snapshots"
@@ -142,16 +142,16 @@ def unit_folder(pipeline: Pipeline, number: int) -> SnapshotFolder:
 
 
 @contextmanager
-def opened_fleet(
+def opened_workers(
     pipeline: Pipeline,
     *,
     drain: bool = False,
     create_topics: bool = False,
     accept_version_change: bool = False,
-    telemetry: FleetTelemetry | None = None,
-) -> Iterator[Fleet]:
+    telemetry: WorkersTelemetry | None = None,
+) -> Iterator[PartitionWorkers]:
     """This process as a member of its group, its kernels compiled; it leaves at the end."""
-    told = telemetry or Nobody()
+    listener = NullWorkersTelemetry() if telemetry is None else telemetry
     with prepared(pipeline, create_topics):
         for model in pipeline.models.values():
             model.warm_up()
@@ -159,18 +159,18 @@ def opened_fleet(
 
         @contextmanager
         def opening(number: int, stopping: Callable[[], bool]) -> Iterator[Run]:
-            unit = told.unit(number)
-
-            def waiting() -> bool:
-                unit.beat()
-                return stopping()
-
-            decode = decoder_of(pipeline)
-            log_ = unit_log(kafka_settings(pipeline), decode, member, number, waiting)
+            log_ = partition_log(kafka_settings(pipeline), member, number)
             try:
-                folder = unit_folder(pipeline, number)
-                source = {"partition": number}
-                run = new_run(pipeline, log_, folder, drain, unit, source, accept_version_change)
+                run = new_run(
+                    pipeline,
+                    log_,
+                    partition_folder(pipeline, number),
+                    drain,
+                    listener.worker(number),
+                    {"partition": number},
+                    accept_version_change,
+                    stopping,
+                )
                 run.recover()
                 yield run
             finally:
@@ -178,6 +178,6 @@ def opened_fleet(
 
         member.join()
         try:
-            yield Fleet(member, opening, told)
+            yield PartitionWorkers(member, opening, listener)
         finally:
             member.close()

@@ -23,7 +23,7 @@ from kafka.errors import KafkaError
 from streamforest import ConsistentForestClassifier
 from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.runtime.config.load import load_pipeline
-from streamforest.runtime.partition_workers import opened_fleet
+from streamforest.runtime.partition_workers import opened_workers
 from streamforest.testing import FAILPOINTS
 from streamforest.testing.broker.server import Broker
 from streamforest.testing.forked import ForkedConsumer
@@ -134,8 +134,8 @@ class Group:
         undisturbed = self.folder / "undisturbed"
         flags = (f"pipeline.name={self.name}-again", f"topics.events={self.topic}")
         pipeline = load_pipeline(self.path, {}, [*flags, f"run.folder={undisturbed}"])
-        with opened_fleet(pipeline, drain=True, create_topics=True) as fleet:
-            assert fleet.consume() == "finished"
+        with opened_workers(pipeline, drain=True, create_topics=True) as workers:
+            assert workers.consume() == "finished"
         for lane, count in enumerate(counts):
             name = f"partition-{lane}/snapshots/s-{count:012d}.safetensors"
             ours, theirs = self.folder / "run" / name, undisturbed / name

@@ -24,8 +24,6 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.structs import ConsumerGroupMetadata
 
 from streamforest.errors import BrokerError
-from streamforest.io.codec.decoders import by_value
-from streamforest.io.codec.events import decoder
 from streamforest.io.kafka.clients import admin
 from streamforest.io.kafka.compat.workarounds import (
     JoinWatch,
@@ -35,7 +33,8 @@ from streamforest.io.kafka.compat.workarounds import (
     unpark,
     valid_membership,
 )
-from streamforest.io.kafka.log import KafkaLog, KafkaSettings
+from streamforest.io.kafka.log import KafkaSettings, kafka_log
+from streamforest.io.kafka.membership import acquire_alone
 from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.kafka.topics import Topics, create_topic
 from streamforest.io.log import CommitInDoubt, OutputRecord
@@ -301,16 +300,17 @@ def test_a_consumer_that_gets_no_answer_is_replaced(
     """Trap E on the reading side: a question that was lost is waited for again and again."""
     topics = Topics(*(kafka_topic(name) for name in ("events", "predictions", "dlq", "journal")))
     settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
-    with closing(KafkaLog(settings, by_value(decoder()))) as log:
-        log.attach()
-        first = log.hold.consumer
+    with closing(kafka_log(settings)) as log:
+        acquire_alone(log.membership)
+        assignment = log.membership.assignment  # type: ignore[attr-defined]
+        first = assignment.consumer
 
         async def lost(*args: Any, **kwargs: Any) -> None:
             raise KafkaTimeoutError
 
         first._coordinator.fetch_committed_offsets_async = lost
-        assert log.attach().started == {(topics.events, 0): 0}
-        assert log.hold.consumer is not first
+        assert acquire_alone(log.membership).new_partitions == {(topics.events, 0): 0}
+        assert assignment.consumer is not first
 
 
 def test_a_call_without_an_answer_has_an_end() -> None:
@@ -409,14 +409,14 @@ def test_a_damaged_batch_is_fetched_anew(
         return bool(usual(batch))
 
     settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
-    with closing(KafkaLog(settings, by_value(decoder()))) as log:
-        log.seek(log.attach().started)
+    with closing(kafka_log(settings)) as log:
+        log.source.seek(acquire_alone(log.membership).new_partitions)
         monkeypatch.setattr(DefaultRecordBatch, "validate_crc", validate)
         found: list[bytes] = []
 
         def read_on() -> bool:
-            for stretch in log.poll(100, 0.2):
-                found.extend(record.value for record in stretch.records)
+            for part in log.source.poll(100, 0.2) or ():
+                found.extend(record.value for record in part.records)
             return len(found) == 6
 
         if lasting:

@@ -21,7 +21,7 @@ from streamforest.cli import root
 from streamforest.errors import RecoveryError
 from streamforest.forests.persistence import snapshot
 from streamforest.io.kafka.clients import admin
-from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.membership import KafkaMembership
 from streamforest.io.kafka.reader import JournalTail
 from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.runtime.config.load import load_pipeline
@@ -162,14 +162,16 @@ def test_adopting_keeps_its_place_in_the_group_however_long_it_takes(
 
         return call
 
-    monkeypatch.setattr(KafkaLog, "idle", counted("idle", KafkaLog.idle))
+    monkeypatch.setattr(
+        KafkaMembership, "keep_alive", counted("keep_alive", KafkaMembership.keep_alive)
+    )
     monkeypatch.setattr(JournalTail, "poll", counted("poll", JournalTail.poll))
-    monkeypatch.setattr(Run, "advance_again", counted("learned", Run.advance_again))
+    monkeypatch.setattr(Run, "replay", counted("learned", Run.replay))
     done = case.snapshots("adopt", case.path, "0")
     assert done.exit_code == 0, done.stderr
     assert "400 events learned again" in done.stdout
     assert looks.count("learned") >= 4  # commits of 100
-    assert all(after == "idle" for work, after in pairwise(looks) if work == "learned"), looks
+    assert all(after == "keep_alive" for work, after in pairwise(looks) if work == "learned"), looks
     assert case.last_models() == learned(case.sent)
 
 

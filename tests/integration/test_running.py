@@ -171,7 +171,7 @@ def test_a_partition_that_brings_nothing_is_fetched_anew(
     def stall(run: Run) -> None:
         if run.events >= 200 and not deadline:
             deadline.append(time.monotonic() + (60 if seconds == 1 else 6))
-            consumer = run.log.hold.consumer  # type: ignore[attr-defined]
+            consumer = run.log.membership.assignment.consumer  # type: ignore[attr-defined]
             consumer.pause(*consumer.assignment())
             case.feed(100, seed=1)
 

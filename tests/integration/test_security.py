@@ -12,11 +12,9 @@ import pytest
 from integration.secured import NO_LOGIN, NO_TLS, Case, documented, lines
 from kafka.errors import KafkaConnectionError
 
-from streamforest.io.codec.decoders import by_value
-from streamforest.io.codec.events import decoder
 from streamforest.io.kafka.auth.connection import Security
 from streamforest.io.kafka.auth.secrets import SecretPlace
-from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.permissions import Need
 from streamforest.io.kafka.settings import KafkaSettings
 from streamforest.io.kafka.topics import Topics
@@ -181,7 +179,7 @@ def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
     settings = KafkaSettings(
         case.broker.at("sasl_tls"), Topics.of(case.name), case.name, security=security
     )
-    waiting = KafkaLog(settings, by_value(decoder()))
+    waiting = kafka_log(settings).membership
     monkeypatch.setattr("streamforest.io.kafka.retry.time.sleep", lambda seconds: None)
     told: list[str] = []
     monkeypatch.setattr(
@@ -189,7 +187,7 @@ def test_a_running_pipeline_says_why_it_cannot_reach_its_broker(
         lambda text, *args: told.append(text % args),
     )
     for _ in range(6):
-        waiting.patience.wait_out("poll", KafkaConnectionError("socket disconnected"))
+        waiting.retry.back_off("poll", KafkaConnectionError("socket disconnected"))
     assert sum("poll failed" in line for line in told) == 6
     assert sum("refuses the login of user 'alice'" in line for line in told) == 1
 

@@ -6,19 +6,18 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from integration.waiting import until
 
 from streamforest.errors import BrokerError
-from streamforest.io.codec.decoders import by_value
-from streamforest.io.codec.events import decoder
 from streamforest.io.kafka.clients import asking
-from streamforest.io.kafka.log import KafkaLog
-from streamforest.io.kafka.membership import TopicHold
+from streamforest.io.kafka.log import kafka_log
+from streamforest.io.kafka.membership import TopicAssignment, acquire_alone
 from streamforest.io.kafka.settings import KafkaSettings, for_partition
 from streamforest.io.kafka.topics import Topics, absent
-from streamforest.io.log import CommitInDoubt, OutputRecord, Reassigned, Transaction
+from streamforest.io.log import CommitInDoubt, Log, OutputRecord, Transaction
 from streamforest.testing.broker.server import Broker
 from streamforest.testing.plugin import TopicMaker
 
@@ -32,13 +31,13 @@ def settings(kafka_broker: Broker, kafka_topic: TopicMaker) -> KafkaSettings:
 
 
 @contextmanager
-def attached(settings: KafkaSettings) -> Iterator[KafkaLog]:
-    log = KafkaLog(settings, by_value(decoder()))
-    log._producer._settings = lambda: {**settings.producer(), "max_block_ms": 1_000}
-    log._producer.deadline = 2.0
+def attached(settings: KafkaSettings) -> Iterator[Log]:
+    log = kafka_log(settings)
+    producer: Any = log.sink._producer  # type: ignore[attr-defined]
+    producer._settings = lambda: {**settings.producer(), "max_block_ms": 1_000}
+    producer.deadline = 2.0
     try:
-        found = log.attach()
-        log.seek(found.started)
+        log.source.seek(acquire_alone(log.membership).new_partitions)
         yield log
     finally:
         log.close()
@@ -57,15 +56,15 @@ def test_an_output_topic_that_was_deleted_is_named(settings: KafkaSettings) -> N
         0, [OutputRecord(b"p")], [], b"{}", positions, lambda place: '{"commit":0}'
     )
     with attached(settings) as log:
-        log.commit(transaction)
+        log.sink.commit(transaction)
         delete(settings, topics.predictions)
 
         def until_named() -> None:
             for _ in range(6):
                 with pytest.raises(CommitInDoubt):
-                    log.commit(transaction)
-                assert log.trouble() is not None
-                log.attach()
+                    log.sink.commit(transaction)
+                assert log.membership.trouble() is not None
+                acquire_alone(log.membership)
 
         with pytest.raises(BrokerError, match=f"no topic '{topics.predictions}' any more"):
             until_named()
@@ -73,20 +72,15 @@ def test_an_output_topic_that_was_deleted_is_named(settings: KafkaSettings) -> N
 
 def test_an_input_topic_that_was_deleted_is_named(settings: KafkaSettings) -> None:
     with attached(settings) as log:
-        assert isinstance(log.hold, TopicHold)
-        log.hold._absence._patience = 1.0
+        assignment = log.membership.assignment  # type: ignore[attr-defined]
+        assert isinstance(assignment, TopicAssignment)
+        assignment._topic_check._patience = 1.0
         delete(settings, settings.topics.events)
 
-        def given_out_anew() -> bool:
-            try:
-                log.poll(10, 0.1)
-            except Reassigned:
-                return True
-            return False
-
         def go_on() -> None:
-            until(given_out_anew)
-            log.attach()
+            until(lambda: log.source.poll(10, 0.1) is None)
+            while True:
+                log.membership.try_acquire()
 
         with pytest.raises(BrokerError, match=f"no topic '{settings.topics.events}' any more"):
             go_on()

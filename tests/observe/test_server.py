@@ -35,7 +35,7 @@ class Metrics:
     def why_not_alive(self) -> str | None:
         return None
 
-    def stands(self) -> str:
+    def status(self) -> str:
         return ""
 
 

@@ -89,7 +89,7 @@ def test_a_snapshot_tells_it_and_without_it_is_of_the_first(
     assert _loaded(first)._saved_by == 1
     raise_revision(monkeypatch, 1)  # an older version, after a clean stop
     assert _loaded(data)._saved_by == 7
-    usual = snapshot.state._dump
+    usual = snapshot.serialization._dump
     for wrong in (0, True, "2", 1 << 60, None):
         with monkeypatch.context() as patch:
 
@@ -97,7 +97,7 @@ def test_a_snapshot_tells_it_and_without_it_is_of_the_first(
                 meta, arrays = usual(one)
                 return {**meta, "learning_revision": wrong}, arrays
 
-            patch.setattr(snapshot.state, "_dump", forged)
+            patch.setattr(snapshot.serialization, "_dump", forged)
             data = snapshot.encode({"main": forest})
         with pytest.raises(SnapshotError, match="learning_revision"):
             _loaded(data)

@@ -26,7 +26,7 @@ from streamforest.io import failpoints
 from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.testing.forked import context
 
-POLL = "streamforest.io.file_log:FileLog.poll"
+POLL = "streamforest.io.file_log:FileSource.poll"
 Files = dict[str, bytes]
 FILES = ("snapshots/s-000000000600.safetensors", "predictions.jsonl", "journal.jsonl")
 

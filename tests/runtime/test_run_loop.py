@@ -18,8 +18,8 @@ import pytest
 from streamforest.errors import ChangedError, RecoveryError, StreamForestError
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import host, try_lock
-from streamforest.io.file_log import FileLog
-from streamforest.io.log import Commit, LogUnavailable, Partition, Reader
+from streamforest.io.file_log import FileReader, FileSource, RunFolder
+from streamforest.io.log import Commit, LogUnavailable, Owned, Partition
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
 from streamforest.runtime.processing import loop
@@ -91,11 +91,11 @@ def test_recovery_that_was_interrupted_begins_anew(
 
     with opened(small, folder, flag) as run, pytest.raises(InterruptedError):
         run.consume(watch=end)
-    usual = FileLog.reader
+    usual = FileSource.reader
     taken = []
 
-    def reader(log: FileLog, positions: Mapping[Partition, int]) -> Reader:
-        found = usual(log, positions)
+    def reader(source: FileSource, positions: Mapping[Partition, int]) -> FileReader:
+        found = usual(source, positions)
         take = found.take
 
         def some(partition: Partition, first: int, end: int) -> list[Any]:
@@ -107,17 +107,9 @@ def test_recovery_that_was_interrupted_begins_anew(
         found.take = some  # type: ignore[method-assign]
         return found
 
-    monkeypatch.setattr(FileLog, "reader", reader)
+    monkeypatch.setattr(FileSource, "reader", reader)
     assert whole(small, folder, flag) == whole(small, tmp_path / "undisturbed", flag)
     assert taken == [200, 240, 280, 200, 240, 280, 320]
-
-
-def test_a_snapshot_of_who_is_no_longer_the_owner_is_not_named(small: Path, tmp_path: Path) -> None:
-    with opened(small, tmp_path / "run") as run:
-        run.consume(max_events=200)
-        assert run.snapshots.written() is not None
-        assert run.taking_up.becomes_standby() is not None
-        assert run.snapshots.written() is None
 
 
 def test_stopping_and_going_on_changes_no_byte(small: Path, tmp_path: Path) -> None:
@@ -161,7 +153,7 @@ def test_measures_survive_and_the_sidecar_may_be_lost(small: Path, tmp_path: Pat
 
 
 def with_a_bad_row(run: Run) -> None:
-    run.log.source._stream.X[333, 5] = np.nan  # type: ignore[attr-defined]
+    run.log.source.recorded._stream.X[333, 5] = np.nan  # type: ignore[attr-defined]
 
 
 def test_an_error_leaves_the_last_commit_in_charge(small: Path, tmp_path: Path) -> None:
@@ -208,7 +200,7 @@ def test_a_finished_run_has_nothing_left_and_fresh_starts_over(small: Path, tmp_
     folder = tmp_path / "run"
     before = whole(small, folder)
     with opened(small, folder) as run:
-        assert run.log.at_end()
+        assert run.log.source.at_end()
         assert run.consume() == "finished"
     assert contents(folder) == before
     with opened(small, folder, fresh=True) as run:
@@ -327,8 +319,8 @@ def test_a_snapshot_without_its_measures_counts(small: Path, tmp_path: Path) -> 
     (tmp_path / "run" / "snapshots" / "s-000000000200.safetensors.measures").mkdir(parents=True)
     with opened(small, tmp_path / "run") as run:
         run.consume(max_events=200)
-        assert run.commits.standing is not None
-        assert run.commits.standing.snapshot == "s-000000000200"
+        assert run.context.last_commit is not None
+        assert run.context.last_commit.snapshot == "s-000000000200"
         assert run.snapshots.take_failure() is None
 
 
@@ -343,7 +335,7 @@ def test_whatever_keeps_a_snapshot_from_being_written_is_told(
         run.consume(max_events=40)
         with monkeypatch.context() as patch:
             patch.setattr(snapshot, "encode", fails)
-            run.snapshotting.begin()
+            run.scheduler.begin()
             run.snapshots.wait()
         failure = run.snapshots.take_failure()
         assert failure is not None
@@ -384,17 +376,21 @@ def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
     with opened(small, tmp_path / "run") as run:
         run.consume(max_events=80)
         (partition,) = run.state.positions
-        found = run.log.attach()
+        found = run.log.journal.last_commit()
         if rebuilt:
-            run.commits.standing = None
-        anew = Commit(found.metadata, {}, {partition: 0})
+            run.context.demote()
+
+        def recover(new_partitions: dict[Partition, int]) -> None:
+            answer = Owned(Commit(found, {}, new_partitions))
+            run.log.membership.try_acquire = lambda: answer  # type: ignore[method-assign]
+            run.recover()
+
         with pytest.raises(RecoveryError, match=r"up to offset 80, .*made anew.* --from log-end"):
-            run.taking_up.recover(anew)
-        run.taking_up.recover(Commit(found.metadata, {}, {("another", 0): 5}))
+            recover({partition: 0})
+        recover({("another", 0): 5})
         assert run.state.positions == {partition: 80, ("another", 0): 5}
-        # added, and not yet committed: met once more
-        run.taking_up.recover(Commit(found.metadata, {}, {("another", 0): 5}))
-        assert run.pending.added == [("another", 0, 5)]
+        recover({("another", 0): 5})  # added, and not yet committed: met once more
+        assert run.context.pending.added == [("another", 0, 5)]
 
 
 def test_a_request_that_comes_while_another_is_committed_stays(small: Path, tmp_path: Path) -> None:
@@ -405,14 +401,15 @@ def test_a_request_that_comes_while_another_is_committed_stays(small: Path, tmp_
     with opened(small, tmp_path / "run") as run:
         requests = run.settings.requests
         requests.request_promotion("first")
-        usual = run.commits.commit
+        usual = run.committer.send
 
-        def commit(*arguments: Any) -> None:
-            run.commits.commit = usual  # type: ignore[method-assign]
-            usual(*arguments)
+        def send() -> bool:
+            run.committer.send = usual  # type: ignore[method-assign]
+            made = usual()
             requests.request_promotion("second")
+            return made
 
-        run.commits.commit = commit  # type: ignore[method-assign]
+        run.committer.send = send  # type: ignore[method-assign]
         run.consume(max_events=40)  # a commit, and the one that names the last snapshot
         assert run.main == "second"
         assert not requests.waiting
@@ -431,7 +428,7 @@ def test_starting_over_may_be_cut_short_anywhere(
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileLog if where == "clear" else Run, where, killed)
+        patch.setattr(RunFolder if where == "clear" else Run, where, killed)
         with pytest.raises(InterruptedError), opened(small, tmp_path / "run", fresh=True):
             pass
     if where == "clear":

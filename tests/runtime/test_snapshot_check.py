@@ -78,8 +78,8 @@ def failures(metrics: PipelineMetrics) -> dict[str, float | None]:
 
 
 def named(run: Run) -> str:
-    assert run.commits.standing is not None
-    return run.commits.standing.snapshot
+    assert run.context.last_commit is not None
+    return run.context.last_commit.snapshot
 
 
 def test_a_snapshot_that_a_start_would_refuse_is_not_named(
@@ -153,7 +153,7 @@ def test_the_state_of_the_run_is_checked_too(
         usual = RunState.plain
         with monkeypatch.context() as patch:
             patch.setattr(RunState, "plain", lambda *given: {**usual(*given), key: "damaged"})
-            run.snapshotting.begin()
+            run.scheduler.begin()
             run.snapshots.wait()
         failure = run.snapshots.take_failure()
         assert failure is not None

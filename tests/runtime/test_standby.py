@@ -9,18 +9,19 @@ import msgspec
 import pytest
 
 from streamforest import ConsistentForestClassifier
+from streamforest.io.log import Log
 from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.models import limits_of
-from streamforest.runtime.recovery import standby
+from streamforest.runtime.recovery.replayer import Replayer
 from streamforest.runtime.recovery.standby import Follower
 
 
 class LongJournal:
     """A log whose journal has been going on for long: each look brings as much as a poll can."""
 
-    exactly_once = True
+    committed_only = True
 
     def __init__(self, entries: int, at_once: int, events: int) -> None:
         self.left = [
@@ -41,25 +42,27 @@ class LongJournal:
     def close(self) -> None:
         """Nothing is held."""
 
+    @property
+    def log(self) -> Log:
+        return Log(self, self, self, self)  # type: ignore[arg-type]
+
+
+def replayer(kind: type[Replayer], log: Log, folder: Path) -> Replayer:
+    return kind(log, SnapshotFolder(folder), None, None)  # type: ignore[arg-type]
+
 
 def test_a_standby_far_behind_reads_no_further_than_it_can_follow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    def applied(state: RunState, entry: Entry, *rest: Any) -> None:
-        state.events = entry.events
+    class Jumping(Replayer):
+        def apply(self, state: RunState, entry: Entry, *rest: Any) -> None:
+            state.events = entry.events
 
-    monkeypatch.setattr(standby, "apply", applied)
     models = {"main": ConsistentForestClassifier(n_trees=1)}
     limits = limits_of(list(models.values()), 1, 100, "")
     followed: list[int] = []
-    follower = Follower(
-        LongJournal(10_000, 2_000, 500),  # type: ignore[arg-type]
-        SnapshotFolder(tmp_path),
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        lambda state, place: followed.append(place),
-    )
+    log = LongJournal(10_000, 2_000, 500).log
+    follower = Follower(log, replayer(Jumping, log, tmp_path), followed.append)
     follower.begin(
         RunState.new(models, limits), CommitMetadata(-1, -1, 0, "s-000000000000", "", -1)
     )
@@ -81,13 +84,9 @@ def test_a_standby_of_another_rule_follows_nothing_and_is_ready_to_take_over(
     limits = limits_of(list(models.values()), 1, 100, "")
     journal = LongJournal(0, 10, 0)
     journal.left = [(0, msgspec.json.encode(Entry(0, 0, 5, rules=limits.rules())))]
+    log = journal.log
     follower = Follower(
-        journal,  # type: ignore[arg-type]
-        SnapshotFolder(tmp_path),
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        lambda state, place: pytest.fail("it was followed"),
+        log, replayer(Replayer, log, tmp_path), lambda place: pytest.fail("it was followed")
     )
     follower.begin(
         RunState.new(models, limits), CommitMetadata(-1, -1, 0, "s-000000000000", "", -1)

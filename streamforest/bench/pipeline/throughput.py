@@ -192,7 +192,7 @@ def whole_pipeline(where: str | Connection, topic: str, n: int, pack: bool) -> P
             begun = now()
             while run.events < n:
                 run._step(n)
-                if run.clocks.commit_due(run.events, run.pending) or run.events >= n:
+                if run.schedule.commit_due(run.events, run.context.pending) or run.events >= n:
                     run._commit()
             ended = now()
             for clock in CLOCKS:
@@ -224,10 +224,10 @@ def timed_steps(run: Run, parts: Parts) -> None:
 
         setattr(owner, method, wrapper)
 
-    timed(run.log, "poll", "poll")
+    timed(run.log.source, "poll", "poll")
     timed(run, "_advance_models", "advance, top classes, measures")
     timed(run, "_publish", "prediction messages")
-    timed(run.commits, "commit", "commit: publish, journal, offsets")
+    timed(run.committer, "send", "commit: publish, journal, offsets")
 
 
 def measure(

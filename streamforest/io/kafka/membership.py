@@ -1,7 +1,9 @@
-"""Which partitions are ours, and under which membership of the group.
+"""Who owns the partitions: this process, another one, or nobody yet.
 
-A `Hold` has the consumer that reads. The one here is of a process that owns the whole topic, or stands by
-until it does; where each partition has a forest of its own, see `partition_membership`.
+An `Assignment` has the consumer that reads and knows which partitions the group gave it. `TopicAssignment` is
+that of a process that owns all partitions or is standby; where each partition has a forest of its own, see
+`partition_membership`. `KafkaMembership` makes ownership of an assignment: it fences the owner before and
+reads the last commit.
 """
 
 from __future__ import annotations
@@ -9,86 +11,104 @@ from __future__ import annotations
 import abc
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError
+from kafka.errors import (
+    IllegalStateError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+    NoOffsetForPartitionError,
+)
 
-from streamforest.errors import BrokerError
+from streamforest.errors import BrokerError, StreamForestError
 from streamforest.io.kafka.assignors import OneOwnerAssignor
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import (
     JoinWatch,
     answered_ago,
+    committed_now,
     create_client,
     known_partitions,
     request_rejoin,
     valid_membership,
 )
-from streamforest.io.kafka.retry import Patience
-from streamforest.io.kafka.settings import KafkaSettings
-from streamforest.io.log import Partition
+from streamforest.io.kafka.producer import TransactionalProducer
+from streamforest.io.kafka.reader import commit_number
+from streamforest.io.kafka.retry import RetryPolicy
+from streamforest.io.kafka.settings import KafkaSettings, check_lane
+from streamforest.io.log import (
+    Acquisition,
+    Commit,
+    Joining,
+    Membership,
+    Owned,
+    Partition,
+    Released,
+    Standby,
+)
 
 log = logging.getLogger(__name__)
 
+_RECREATE_AFTER = 3  # failures in a row after which a new consumer takes the place of the old
 
-class Hold(abc.ABC):
-    """What both ways of holding partitions have in common. All of it is called from one thread."""
+
+class Assignment(abc.ABC):
+    """The partitions that the group gave this process. All of it but `trouble` is called from one thread."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self.consumer: Any = None
-        self.assigned: list[TopicPartition] = []
+        self.partitions: list[TopicPartition] = []
         self.membership: Any = None
-        self.stands_by = False
+        """The group metadata as of the assignment: nothing else is ever committed with (trap A)."""
+        self.is_standby = False
         """Whether another member owns everything."""
-        self.owned = False
-        """Whether anything was ever ours."""
         self._attached = False
 
     @abc.abstractmethod
     def join(self) -> None:
-        """Make the consumer, if there is none."""
+        """Create the consumer, if there is none."""
 
     @abc.abstractmethod
-    def settle(self, patience: Patience, meanwhile: Callable[[], None]) -> None:
-        """Until partitions are ours. While another member owns them, `meanwhile` is called."""
+    def await_partitions(self) -> Joining | Standby | Released | None:
+        """Wait a moment for partitions; None once there are some."""
 
     def is_ours(self) -> bool:
         """Whether the partitions are this process's, as far as it knows."""
         return self._attached
 
     def attach(self) -> None:
-        """They are ours, and their last commit was read."""
-        self._attached = self.owned = True
+        """The partitions are ours, and their last commit was read."""
+        self._attached = True
 
     def detach(self) -> None:
-        """They are to be attached anew before anything else."""
+        """The partitions have to be acquired again before anything else."""
         self._attached = False
 
     @abc.abstractmethod
     def refused(self) -> None:
-        """A commit was refused: nothing is ours until partitions are assigned anew."""
+        """A commit was refused: nothing is ours until partitions are assigned again."""
 
     def silent_for(self) -> float:
         """Seconds since the group's coordinator last answered."""
         return answered_ago(self.consumer)
 
     def watch(self) -> None:
-        """Look after the membership; call it after each poll."""
+        """Check the membership; call it after each poll."""
 
     def trouble(self) -> str | None:
-        """Why nothing can be committed now: no partitions, or a broker that has stopped answering."""
+        """Why nothing can be committed now: no partitions, or a broker that does not answer."""
         consumer = self.consumer  # another thread asks, and `leave` may come in between
-        if consumer is None or not (self._attached or self.stands_by):
+        if consumer is None or not (self._attached or self.is_standby):
             return "no partitions are assigned"
         return silence(answered_ago(consumer), self.settings)
 
     def refuse_gone(self, positions: Mapping[Partition, int]) -> None:
-        """BrokerError where the pipeline stands in a partition that it is not given any more."""
-        gone = sorted(set(positions) - {tuple(tp) for tp in self.assigned})
+        """BrokerError where the pipeline has a position in a partition that it is no longer given."""
+        gone = sorted(set(positions) - {tuple(tp) for tp in self.partitions})
         if gone and self.is_ours():
             topic, number = gone[0]
             raise BrokerError(
@@ -114,8 +134,8 @@ class Hold(abc.ABC):
     def leave(self) -> None:
         """Leave the group and close the consumer."""
         self.detach()
-        self.stands_by = False
-        self.membership, self.assigned = None, []
+        self.is_standby = False
+        self.membership, self.partitions = None, []
         consumer, self.consumer = self.consumer, None
         if consumer is not None:
             try:
@@ -125,13 +145,13 @@ class Hold(abc.ABC):
 
 
 def silence(seconds: float, settings: KafkaSettings) -> str | None:
-    """What is to be said of a broker that last answered so long ago."""
+    """What to say of a broker that last answered so many seconds ago."""
     if seconds > max(3.0, settings.session_ms / 2000):
         return f"the broker at {settings.servers} has not answered for {seconds:.0f} s"
     return None
 
 
-class Absence:
+class TopicCheck:
     """Tells partitions that another member owns from those that are gone with their topic."""
 
     def __init__(self, settings: KafkaSettings, patience: float = 20.0) -> None:
@@ -177,36 +197,36 @@ def subscribed(settings: KafkaSettings, assignor: Any, listener: Any) -> Any:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Notes what happens to the assignment; it runs on the consumer's own thread."""
+    """Notes changes of the assignment; it runs on the consumer's own thread."""
 
-    def __init__(self, hold: TopicHold) -> None:
-        self._hold = hold
+    def __init__(self, assignment: TopicAssignment) -> None:
+        self._assignment = assignment
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        self._hold.note_loss()
+        self._assignment.note_loss()
 
     def on_partitions_lost(self, lost: Any) -> None:  # the default would call `revoked`
-        self._hold.note_loss()
+        self._assignment.note_loss()
 
     def on_partitions_assigned(self, assigned: Any) -> None:
-        self._hold.note_assignment(list(assigned))
+        self._assignment.note_assignment(list(assigned))
 
 
-class TopicHold(Hold):
+class TopicAssignment(Assignment):
     """All partitions or none."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         super().__init__(settings)
         self._watch: JoinWatch | None = None
-        self._absence = Absence(settings)
+        self._topic_check = TopicCheck(settings)
 
     def note_assignment(self, assigned: list[TopicPartition]) -> None:
         """Called inside a poll: capture who we are; everything else waits until after it."""
         lane = self.settings.lane
         assigned = [tp for tp in assigned if lane is None or tp.partition == lane]
         self.detach()
-        self.assigned = sorted(assigned)
-        self.stands_by = not assigned
+        self.partitions = sorted(assigned)
+        self.is_standby = not assigned
         if assigned:
             self.consumer.pause(*assigned)
             self.membership = valid_membership(self.consumer.group_metadata())
@@ -214,38 +234,157 @@ class TopicHold(Hold):
     def note_loss(self) -> None:
         """Called inside a poll: nothing is ours until partitions are assigned again."""
         self.detach()
-        self.stands_by = False
-        self.membership, self.assigned = None, []
+        self.is_standby = False
+        self.membership, self.partitions = None, []
 
     def join(self) -> None:
-        """Make the consumer, if there is none."""
+        """Create the consumer, if there is none."""
         if self.consumer is None:
             consumer = subscribed(self.settings, OneOwnerAssignor(), _Listener(self))
             use_quick_records(consumer)
             self.consumer, self._watch = consumer, JoinWatch(consumer)
 
-    def settle(self, patience: Patience, meanwhile: Callable[[], None]) -> None:
-        """Poll until the group has settled and the partitions are ours."""
-        told = time.monotonic()
-        while not (self.assigned and self.membership is not None):
-            patience.heed_stop()
-            self.quiet_poll(100 if self.stands_by else 200)
+    def await_partitions(self) -> Joining | Standby | Released | None:
+        """Poll once, unless partitions are there already."""
+        if not self._has_partitions():
+            self.quiet_poll(100 if self.is_standby else 200)
             self.watch()
-            if self.stands_by:
-                self._absence.look(self.consumer)
-                patience.recovered()
-                patience.committed()  # what was pending is another's to do
-                meanwhile()
-            elif time.monotonic() - told > 30:
-                told = time.monotonic()
-                log.info("waiting for partitions")
+        if self._has_partitions():
+            return None
+        if self.is_standby:
+            self._topic_check.look(self.consumer)
+            return Standby()
+        return Joining()
+
+    def _has_partitions(self) -> bool:
+        return bool(self.partitions) and self.membership is not None
 
     def watch(self) -> None:
-        """Join anew where that has got stuck."""
+        """Join again where joining has got stuck."""
         if self._watch is not None:
             self._watch.look()
 
     def refused(self) -> None:
-        """Nothing is ours until partitions are assigned anew."""
+        """Nothing is ours until partitions are assigned again."""
         self.note_loss()
         request_rejoin(self.consumer)
+
+
+class OnlyMember(TopicAssignment):
+    """All partitions of a pipeline that does not run: an operator acts for it, as the only member."""
+
+    def await_partitions(self) -> Joining | Standby | Released | None:
+        """Refuse a group whose members share the partitions out in another way: it is at work."""
+        try:
+            return super().await_partitions()
+        except InconsistentGroupProtocolError as error:
+            raise _running() from error
+
+
+def acquire_alone(membership: Membership) -> Commit:
+    """The last commit of a log that nobody else owns; StreamForestError if another process does."""
+    while not isinstance(answer := membership.try_acquire(), Owned):
+        if isinstance(answer, Standby | Released):
+            raise _running()
+    return answer.commit
+
+
+def _running() -> StreamForestError:
+    return StreamForestError("the pipeline is running: stop it first, all its processes")
+
+
+class KafkaMembership:
+    """Ownership of the partitions of an assignment."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        assignment: Assignment,
+        producer: TransactionalProducer,
+        retry: RetryPolicy,
+    ) -> None:
+        self.settings = settings
+        self.assignment = assignment
+        self.retry = retry
+        self.paused: set[TopicPartition] = set()
+        """Partitions that the source does not want records of for now."""
+        self._producer = producer
+
+    def try_acquire(self) -> Acquisition:
+        """Join the group, await partitions, fence the owner before, read the last commit."""
+        assignment, retry = self.assignment, self.retry
+        try:
+            assignment.join()
+            waiting = assignment.await_partitions()
+            if waiting is not None:
+                if isinstance(waiting, Standby):
+                    retry.recovered()
+                    retry.committed()  # what was pending is another's to do
+                return waiting
+            membership = assignment.membership
+            self._producer.replace()
+            check_lane(self.settings, self._producer.partitions)
+            commit = self._read_commit()
+        except KafkaError as error:
+            retry.back_off("attach", error)
+            if retry.failures % _RECREATE_AFTER == 0:
+                assignment.leave()  # it may wait for an answer that was lost, and would for ever
+            return Joining()
+        if membership is None or assignment.membership is not membership:
+            return Joining()  # partitions were assigned again in the meantime
+        assignment.attach()
+        retry.recovered()
+        retry.found(commit.metadata)
+        return Owned(commit)
+
+    def _read_commit(self) -> Commit:
+        best: tuple[int, str] | None = None
+        positions: dict[Partition, int] = {}
+        without: list[TopicPartition] = []
+        for tp in self.assignment.partitions:
+            found = committed_now(self.assignment.consumer, tp)
+            if found is None or not found.metadata:
+                without.append(tp)
+                continue
+            positions[tuple(tp)] = found.offset
+            number = commit_number(found.metadata)
+            if best is None or number > best[0]:
+                best = number, found.metadata
+        return Commit(
+            metadata=None if best is None else best[1],
+            positions=positions,
+            new_partitions=self._beginnings(without, grown=best is not None),
+        )
+
+    def _beginnings(self, partitions: list[TopicPartition], grown: bool) -> dict[Partition, int]:
+        """Where partitions without a commit begin; those added later always at their beginning."""
+        if not partitions:
+            return {}
+        consumer = self.assignment.consumer
+        at_end = self.settings.start == "latest" and not grown
+        ask = consumer.end_offsets if at_end else consumer.beginning_offsets
+        return {tuple(tp): offset for tp, offset in ask(partitions).items()}
+
+    def keep_alive(self) -> None:
+        """Keep the membership alive without reading on."""
+        assignment = self.assignment
+        if not assignment.is_ours():
+            return
+        with assignment.while_ours():
+            assignment.consumer.pause(*assignment.partitions)
+        try:
+            assignment.quiet_poll(0)
+        except KafkaError as error:
+            log.info("a poll failed: %s", error)
+        if assignment.is_ours():
+            with assignment.while_ours():
+                assignment.consumer.resume(*(set(assignment.partitions) - self.paused))
+
+    def trouble(self) -> str | None:
+        """Why nothing can be committed now: no partitions, or a broker that does not answer."""
+        return self.retry.failing or self.retry.uncommitted or self.assignment.trouble()
+
+    def release(self) -> None:
+        """Leave the group and close both clients."""
+        self._producer.close()
+        self.assignment.leave()

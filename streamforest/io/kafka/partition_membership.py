@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +24,6 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from streamforest.errors import BrokerError
-from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import (
     JoinWatch,
@@ -34,11 +32,10 @@ from streamforest.io.kafka.compat.workarounds import (
     request_rejoin,
     valid_membership,
 )
-from streamforest.io.kafka.log import KafkaLog
-from streamforest.io.kafka.membership import Absence, Hold, silence, subscribed
-from streamforest.io.kafka.retry import Patience
+from streamforest.io.kafka.log import kafka_log
+from streamforest.io.kafka.membership import Assignment, TopicCheck, silence, subscribed
 from streamforest.io.kafka.settings import KafkaSettings
-from streamforest.io.log import Stopped
+from streamforest.io.log import Joining, Log, Released
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +144,7 @@ class GroupMember:
         self.rejoins = False
         self._consumer: Any = None
         self._watch: JoinWatch | None = None
-        self._absence = Absence(settings)
+        self._topic_check = TopicCheck(settings)
 
     def join(self) -> None:
         """Subscribe; the first `look` joins."""
@@ -184,7 +181,7 @@ class GroupMember:
             time.sleep(0.2)
         self._watch.look()
         if self.given is not None and not self.given.numbers:
-            self._absence.look(self._consumer)
+            self._topic_check.look(self._consumer)
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now."""
@@ -205,7 +202,7 @@ class GroupMember:
                 consumer.close(autocommit=False, timeout_ms=5_000)
 
 
-class UnitHold(Hold):
+class PartitionAssignment(Assignment):
     """One partition, for as long as it is ours."""
 
     def __init__(self, settings: KafkaSettings, member: GroupMember, number: int) -> None:
@@ -226,27 +223,29 @@ class UnitHold(Hold):
             self._member.rejoins = True
 
     def join(self) -> None:
-        """Make the consumer, if there is none; it is no member of the group."""
+        """Create the consumer, if there is none; it is no member of the group."""
         if self.consumer is not None:
             return
         consumer = create_client(
             KafkaConsumer, **{**self.settings.consumer(), "group_instance_id": None}
         )
         use_quick_records(consumer)
-        self.assigned = [TopicPartition(t, self._number) for t in self.settings.topics.inputs]
-        consumer.assign(self.assigned)
-        consumer.pause(*self.assigned)
+        self.partitions = [TopicPartition(t, self._number) for t in self.settings.topics.inputs]
+        consumer.assign(self.partitions)
+        consumer.pause(*self.partitions)
         self.consumer = consumer
 
-    def settle(self, patience: Patience, meanwhile: Callable[[], None]) -> None:
-        """Wait until the group has settled; Stopped if the partition is another process's now."""
+    def await_partitions(self) -> Joining | Released | None:
+        """Whether the group has settled and the partition is ours; another process's is given up."""
         self.detach()
-        while (given := self._member.given) is None:
-            patience.heed_stop()
+        given = self._member.given
+        if given is None:
             time.sleep(_PAUSE)
+            return Joining()
         if self._number not in given.numbers:
-            raise Stopped(f"partition {self._number} is another process's now")
+            return Released(f"partition {self._number} is another process's now")
         self._under, self.membership = given, given.membership
+        return None
 
     def silent_for(self) -> float:
         """Seconds since the group's coordinator last answered the member."""
@@ -257,13 +256,7 @@ class UnitHold(Hold):
         return self._member.trouble()
 
 
-def unit_log(
-    settings: KafkaSettings,
-    decode: RecordDecoder,
-    member: GroupMember,
-    number: int,
-    stopping: Callable[[], bool],
-) -> KafkaLog:
+def partition_log(settings: KafkaSettings, member: GroupMember, number: int) -> Log:
     """The log of one partition, for as long as it is ours."""
     settings = replace(settings, lane=number, instance=None)
-    return KafkaLog(settings, decode, stopping, UnitHold(settings, member, number))
+    return kafka_log(settings, PartitionAssignment(settings, member, number))

@@ -1,10 +1,9 @@
-"""What a log does while its broker is away: wait a little longer each time, say why, heed a stop."""
+"""What a log does while its broker is away: wait a little longer each time, and say why."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 from kafka.errors import (
     AuthorizationError,
@@ -20,39 +19,29 @@ from streamforest.io.kafka.clients import admin, asking
 from streamforest.io.kafka.permissions import explain
 from streamforest.io.kafka.settings import KafkaSettings
 from streamforest.io.kafka.topics import absent
-from streamforest.io.log import CommitInDoubt, Stopped
+from streamforest.io.log import CommitInDoubt
 
 log = logging.getLogger(__name__)
 
-_STOP_GRACE = 20.0  # seconds a stop waits for a broker that is away, to commit what is pending
 _ASK_AFTER = 5  # failures in a row between two looks at why the broker cannot be reached
 _GONE_AT = 2  # failed commits in a row after which we look whether a topic is gone
 _DAMAGED_AFTER = 5  # times that one batch came damaged; the way here may damage one, not all
 _BACK_OFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
-class Patience:
-    """Counts failures in a row. `stopping` is asked whenever it has to wait."""
+class RetryPolicy:
+    """Counts failures in a row, and waits a little longer after each."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        stopping: Callable[[], bool],
-        idle: Callable[[], bool],
-    ) -> None:
-        """`idle` says that nothing is pending which a stop should wait for."""
+    def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
-        self.stopping = stopping
         self.failures = 0
         self.failing: str | None = None
         """What went wrong last, if nothing has gone right since."""
-        self._idle = idle
-        self._failed_at = 0.0
-        self._stop_seen = 0.0
         self.uncommitted: str | None = None
         """Why the last commit failed, if none has succeeded since."""
+        self._failed_at = 0.0
         self._doubts = 0
-        self._text: str | None = None
+        self._metadata: str | None = None
         self._damaged: tuple[str, int] = "", 0
         """The batch that could not be read last, and how often."""
 
@@ -65,32 +54,22 @@ class Patience:
         if silent < time.monotonic() - self._failed_at:
             self.recovered()
 
-    def heed_stop(self) -> None:
-        """Give up waiting when asked to stop: at once if nothing is pending, else after a while."""
-        if not self.stopping():
-            return
-        now = time.monotonic()
-        self._stop_seen = self._stop_seen or now
-        if self._idle() or now - self._stop_seen > _STOP_GRACE:
-            raise Stopped("asked to stop while waiting for the broker or for partitions")
-
     def committed(self) -> None:
         """A commit was made, or there is none to make."""
         self._doubts, self.uncommitted = 0, None
 
-    def found(self, text: str | None) -> None:
-        """What the last commit says: another than the last time, and commits are being made."""
-        if text != self._text:
-            self._text = text
+    def found(self, metadata: str | None) -> None:
+        """The last commit's metadata: if it has changed since the last time, commits are being made."""
+        if metadata != self._metadata:
+            self._metadata = metadata
             self.committed()
 
     def doubted(self, doubt: CommitInDoubt) -> None:
-        """A commit failed, and will be made again: the first time at once, then after a pause.
+        """A commit failed, and will be sent again: the first time at once, then after a pause.
 
-        It may be one that can never succeed: a stop is heeded, and a topic that is gone is named.
+        It may be one that can never succeed: BrokerError names a topic that is gone.
         """
         self.uncommitted = f"commit: {doubt}"
-        self.heed_stop()
         self._doubts += 1
         if self._doubts % _ASK_AFTER == _GONE_AT:
             self._name_gone()
@@ -112,7 +91,7 @@ class Patience:
                 "more: make it anew and start again; without its journal, under another name"
             )
 
-    def wait_out(self, what: str, error: KafkaError) -> None:
+    def back_off(self, what: str, error: KafkaError) -> None:
         """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
         if isinstance(error, UnknownTopicOrPartitionError):
             raise BrokerError(f"{what}: a topic is missing: {error}") from error
@@ -120,7 +99,6 @@ class Patience:
             raise not_allowed(self.settings, error) from error
         if isinstance(error, CorruptRecordError | UnsupportedCodecError):
             self._note_damage(error)
-        self.heed_stop()
         self._tell_trouble()
         self.failing = f"{what}: {type(error).__name__}: {error}"
         self._failed_at = time.monotonic()

@@ -10,17 +10,17 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from streamforest.io.kafka.membership import Hold
+from streamforest.io.kafka.membership import Assignment
 from streamforest.io.log import Partition
 
 log = logging.getLogger(__name__)
 
 
-class Progress:
+class StallWatch:
     """Where each partition stands, and since when."""
 
-    def __init__(self, hold: Hold, stall_seconds: float) -> None:
-        self._hold = hold
+    def __init__(self, assignment: Assignment, stall_seconds: float) -> None:
+        self._assignment = assignment
         self._stall_seconds = stall_seconds
         self._at: dict[TopicPartition, tuple[int, float]] = {}
 
@@ -34,10 +34,10 @@ class Progress:
 
         The broker itself is asked where it ends: a fetch that was lost tells nothing.
         """
-        consumer = self._hold.consumer
+        consumer = self._assignment.consumer
         now = time.monotonic()
         quiet = []
-        for tp in (consumer.assignment() & set(self._hold.assigned)) - held:
+        for tp in (consumer.assignment() & set(self._assignment.partitions)) - held:
             position, since = self._at.get(tp, (-1, now))
             if tp in polled:
                 self._at[tp] = (polled[tp][-1].offset + 1, now)
@@ -46,7 +46,7 @@ class Progress:
             if now - since > self._stall_seconds:
                 quiet.append(tp)
         for tp, end in self._ends(quiet).items():
-            with self._hold.while_ours():
+            with self._assignment.while_ours():
                 position = consumer.position(tp)
                 self._at[tp] = (position, now)
                 if position >= end:
@@ -60,7 +60,7 @@ class Progress:
         if not partitions:
             return {}
         try:
-            found: dict[TopicPartition, int] = self._hold.consumer.end_offsets(partitions)
+            found: dict[TopicPartition, int] = self._assignment.consumer.end_offsets(partitions)
         except (KafkaError, AssertionError, KeyError) as error:
             log.info("the ends of the partitions could not be asked for: %r", error)
             return {}
@@ -69,8 +69,8 @@ class Progress:
     def lag(self) -> dict[Partition, int]:
         """Records known to the broker at the last fetch and not yet polled."""
         found = {}
-        consumer = self._hold.consumer
-        owned = consumer.assignment() if self._hold.is_ours() else ()
+        consumer = self._assignment.consumer
+        owned = consumer.assignment() if self._assignment.is_ours() else ()
         for tp in sorted(owned):
             end = consumer.highwater(tp)
             if end is not None:

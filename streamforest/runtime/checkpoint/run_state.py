@@ -10,7 +10,7 @@ from typing import Any
 from streamforest.errors import ChangedError, ConfigError, SnapshotError
 from streamforest.io.log import Partition
 from streamforest.observe.evaluation import Totals
-from streamforest.observe.measures import ModelMeasures
+from streamforest.observe.measures import Evaluation, ModelMeasures
 from streamforest.plain_data import LARGEST_OFFSET, count, rows
 from streamforest.runtime.labels.store import LabelStore, LateRules
 from streamforest.runtime.processing.admission import Admission, Limits
@@ -39,7 +39,7 @@ class RunState:
 
     models: dict[str, Model]
     gate: Admission
-    measures: dict[str, ModelMeasures]
+    measures: Evaluation
     positions: dict[Partition, int] = field(default_factory=dict)
     events: int = 0
     pace: Pace = field(default_factory=Pace)
@@ -58,7 +58,7 @@ class RunState:
         return cls(
             {name: model.clone() for name, model in models.items()},
             Admission(limits),
-            {name: ModelMeasures() for name in models},
+            Evaluation({name: ModelMeasures() for name in models}),
             late=None if late is None else LabelStore(late),
         )
 
@@ -106,10 +106,12 @@ class RunState:
             state = cls(
                 models=wrapped,
                 gate=Admission.from_state(limits, plain["admission"]),
-                measures={
-                    name: ModelMeasures(Totals.from_state(plain["totals"][name]))
-                    for name in wrapped
-                },
+                measures=Evaluation(
+                    {
+                        name: ModelMeasures(Totals.from_state(plain["totals"][name]))
+                        for name in wrapped
+                    }
+                ),
                 positions=_positions(plain["positions"]),
                 events=count(plain["events"], "events"),
                 main=_main(plain, wrapped, source),

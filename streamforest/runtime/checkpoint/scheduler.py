@@ -1,4 +1,4 @@
-"""Snapshots of a run under way: when one is begun, and what is told of it.
+"""When snapshots are taken, and what became of each.
 
 A snapshot is of a committed state, so it is begun right after a commit; the stream waits for the copy
 only. It counts once a later commit names it.
@@ -8,93 +8,126 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from streamforest.errors import SnapshotError
-from streamforest.runtime.checkpoint.store import RefusedError
-
-if TYPE_CHECKING:
-    from streamforest.runtime.processing.loop import Run
+from streamforest.observe.telemetry import (
+    Listener,
+    SnapshotFailed,
+    SnapshotStarted,
+    SnapshotWritten,
+)
+from streamforest.runtime.checkpoint.commit import RunContext
+from streamforest.runtime.checkpoint.journal import read_commit_metadata
+from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.store import Check, RefusedError, SnapshotFolder
+from streamforest.runtime.processing.schedule import CommitSchedule
 
 log = logging.getLogger(__name__)
 
 
-class Snapshotting:
-    """Snapshots of one run."""
+class SnapshotScheduler:
+    """The snapshots of one run."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._told = ""
+    def __init__(
+        self,
+        snapshots: SnapshotFolder,
+        context: RunContext,
+        schedule: CommitSchedule,
+        check: Check,
+        source: Mapping[str, Any],
+        telemetry: Listener,
+    ) -> None:
+        """`check` is what a start does with a snapshot; `source` says what the events come from."""
+        self._snapshots = snapshots
+        self._context = context
+        self._schedule = schedule
+        self._check = check
+        self._source = source
+        self._telemetry = telemetry
+        self._reported = ""
 
     def due(self) -> bool:
-        """Only right after a commit: a snapshot is of a committed state."""
-        run = self._run
-        named = run.commits.named
-        if run.events != run.pending.first or run.snapshots.busy:
+        """Whether it is time for a snapshot, and this is a place for one: right after a commit."""
+        context = self._context
+        events, named = context.state.events, context.snapshot
+        if events != context.pending.first or self._snapshots.busy:
             return False
-        if named is not None and named.events == run.events:
+        if named is not None and named.events == events:
             return False
-        return run.clocks.snapshot_due(run.events)
+        return self._schedule.snapshot_due(events)
+
+    def request(self) -> None:
+        """Let one be due at the next place for it."""
+        self._schedule.want_snapshot()
 
     def begin(self) -> None:
         """Copy the state and let it be written; the stream waits for the copy only."""
         begun = time.perf_counter()
-        run = self._run
-        standing, state = run.commits.standing, run.state
-        since = -1 if standing is None else standing.journal
-        run.snapshots.begin(
-            state.models,
-            state.plain(run.source),
-            state.events,
-            since,
-            state.passing(),
-            run.states.check,
-        )
-        run.clocks.snapshotted()
-        run.telemetry.stalled(time.perf_counter() - begun)
+        last = self._context.last_commit
+        self._write(self._context.state, -1 if last is None else last.journal)
+        self._schedule.snapshotted()
+        self._telemetry.on_event(SnapshotStarted(time.perf_counter() - begun))
 
-    def now(self) -> None:
+    def _write(self, state: RunState, since: int) -> None:
+        plain = state.plain(self._source)
+        self._snapshots.begin(
+            state.models, plain, state.events, since, state.passing(), self._check
+        )
+
+    def write_now(self) -> None:
         """A snapshot that is durable when this returns; RefusedError if its own check refuses it."""
-        run = self._run
-        snapshots = run.snapshots
+        snapshots = self._snapshots
         snapshots.wait()
-        self.tell()
+        self.report()
         self.begin()
         snapshots.wait()
         written = snapshots.written()
-        if written is None or written.events != run.events:
+        if written is None or written.events != self._context.state.events:
             failure = snapshots.take_failure()
             if failure is None:
                 raise SnapshotError("the snapshot was not written")
-            run.telemetry.snapshot_failed(failure.reason)
+            self._telemetry.on_event(SnapshotFailed(failure.reason))
             raise (RefusedError if failure.reason == "check" else SnapshotError)(failure.message)
-        self.tell()
+        self.report()
 
-    def last(self) -> bool:
-        """The snapshot of a clean stop; False if it is refused. That is told, and nothing is lost: the
-        last commit goes on naming the one before, and the next start learns again what the journal lists
-        after it.
+    def write_last(self) -> bool:
+        """The snapshot of a clean stop; False if its check refuses it. Nothing is lost then: the last
+        commit names the one before, and the next start learns again what the journal lists after it.
         """
-        run = self._run
+        events, named = self._context.state.events, self._context.snapshot
         try:
-            self.now()
+            self.write_now()
             return True
         except RefusedError as error:
-            named = run.commits.named
             log.error(
                 "no snapshot at event %d: a start would refuse it (%s). All events are committed; the "
                 "next start begins at %s and learns the %d events after it again",
-                run.events,
+                events,
                 error,
                 "the beginning" if named is None else named.name,
-                run.events - (0 if named is None else named.events),
+                events - (0 if named is None else named.events),
             )
             return False
 
-    def tell(self) -> None:
+    def followed(self, state: RunState, place: int, last_commit: Callable[[], str | None]) -> None:
+        """A standby has followed a commit, which stands in the journal at `place`: take a snapshot if it
+        is time for one.
+        """
+        if self._snapshots.busy or not self._schedule.snapshot_due(state.events):
+            return
+        self._schedule.snapshotted()
+        if f"s-{state.events:012d}" in self._snapshots.names():
+            return  # the owner's, in a folder that is shared
+        self._write(state, place)
+        metadata = last_commit()
+        if metadata is not None:
+            self._snapshots.prune(read_commit_metadata(metadata).snapshot)
+
+    def report(self) -> None:
         """Say once of each snapshot what became of it."""
-        run = self._run
-        written, failure = run.snapshots.written(), run.snapshots.take_failure()
+        written, failure = self._snapshots.written(), self._snapshots.take_failure()
         if failure is not None:
             refused = "a start would refuse it: " if failure.reason == "check" else ""
             log.error(
@@ -102,7 +135,14 @@ class Snapshotting:
                 refused,
                 failure.message,
             )
-            run.telemetry.snapshot_failed(failure.reason)
-        if written is not None and written.name != self._told:
-            self._told = written.name
-            run.telemetry.snapshot(run, written)
+            self._telemetry.on_event(SnapshotFailed(failure.reason))
+        if written is not None and written.name != self._reported:
+            self._reported = written.name
+            models = self._context.state.models
+            self._telemetry.on_event(
+                SnapshotWritten(
+                    written.seconds,
+                    written.bytes,
+                    lambda: {name: model.summary() for name, model in models.items()},
+                )
+            )

@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 
 from streamforest.errors import SnapshotError
+from streamforest.observe.telemetry import LabelStatus
 from streamforest.plain_data import LARGEST_OFFSET, count, rows, scalar, time_of
 from streamforest.runtime.labels.entries import Held, Kept, Known, Place, Said, Waiting
 from streamforest.runtime.labels.event_time import StreamClock
@@ -212,6 +213,11 @@ class LabelStore:
         labelled = self.counts[MATCHED] + self.counts[AT_ONCE]
         decided = labelled + self.counts[EXPIRED] + self.counts[NEVER]
         return labelled / decided if decided else None
+
+    def status(self) -> LabelStatus:
+        """What it holds, and how labels have ended so far."""
+        waiting, early = len(self.waiting), len(self.early)
+        return LabelStatus(dict(self.counts), self.share, waiting, early, self.bytes)
 
     # ---- snapshots
 

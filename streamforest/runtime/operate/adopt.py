@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamforest.errors import ConfigError, RecoveryError
-from streamforest.io.kafka.acting_for import OnlyMember, running
-from streamforest.io.kafka.log import KafkaLog
+from streamforest.io.kafka.log import kafka_log
+from streamforest.io.kafka.membership import OnlyMember, acquire_alone
 from streamforest.io.kafka.settings import for_partition
 from streamforest.io.log import Partition
 from streamforest.runtime.checkpoint.commit import Pending
@@ -29,10 +29,8 @@ from streamforest.runtime.checkpoint.journal import (
     read_entries,
 )
 from streamforest.runtime.config.load import Pipeline
-from streamforest.runtime.factory import decoder_of, kafka_settings, new_run, prepared
+from streamforest.runtime.factory import kafka_settings, new_run, prepared
 from streamforest.runtime.operate.inspect import folder_of, full_name
-from streamforest.runtime.recovery.replayer import apply
-from streamforest.runtime.telemetry import Silent
 
 Origin = Literal["journal", "last-commit", "log-end"]
 _RECORDED: dict[Origin, str] = {"journal": "own", "last-commit": "committed", "log-end": "end"}
@@ -71,60 +69,46 @@ def adopt(
         settings = kafka_settings(pipeline)
         if partition is not None:
             settings = for_partition(settings, partition)
-        log = KafkaLog(settings, decoder_of(pipeline), hold=OnlyMember(settings))
+        log = kafka_log(settings, OnlyMember(settings))
         source = None if partition is None else {"partition": partition}
-        run = new_run(pipeline, log, snapshots, False, Silent(), source)
+        run = new_run(pipeline, log, snapshots, False, source=source)
         try:
-            found = log.attach(_refuse_running)
+            found = acquire_alone(log.membership)
             standing = None if found.metadata is None else read_commit_metadata(found.metadata)
             state = run.states.restored(name, "")
             before = state.events
             told = _Told(standing)
-            with closing(log.tail(-1)) as tail, closing(log.reader(state.positions)) as reader:
-                journal = read_entries(tail.records(log.idle), log.exactly_once)
-                for _, entry in journal:
+            keep_alive = log.membership.keep_alive
+            with (
+                closing(log.journal.read(-1, None, keep_alive)) as journal,
+                closing(log.source.reader(state.positions)) as reader,
+            ):
+                for _, entry in read_entries(journal, log.journal.committed_only):
                     told.take(entry)
                     if origin == "journal" and before <= entry.first:
-                        apply(
-                            state,
-                            entry,
-                            reader,
-                            run.advance_again,
-                            snapshots,
-                            run.states.restored,
-                            log.idle,
-                            accept_version_change,
-                        )
+                        run.replayer.apply(state, entry, reader, keep_alive, accept_version_change)
                     if told.complete:
                         break
             last, positions = told.last, told.positions
             relearned = state.events - before
             skipped = 0
             if origin == "log-end":
-                ends = log.ends()
+                ends = log.source.ends()
                 skipped = sum(ends[p] - at for p, at in positions.items() if p in ends)
                 positions = {p: ends.get(p, at) for p, at in positions.items()}
             if origin != "journal":
                 state.positions = positions
             state.events = last.events + 1
-            run.taking_up.take_over(state, _standing(last, standing))
-            run.pending = Pending(
+            pending = Pending(
                 last.events,
                 adopted=name,
                 origin=_RECORDED[origin],
                 moved=[(*p, at) for p, at in sorted(state.positions.items())],
             )
-            run.snapshotting.now()
-            run.commit_now()
-            written = run.commits.standing
-            assert written is not None
+            written = run.adopt(state, _standing(last, standing), pending)
             return Adopted(name, written.snapshot, written.commit, relearned, skipped)
         finally:
             log.close()
-
-
-def _refuse_running() -> None:
-    raise running()
 
 
 class _Told:

@@ -17,7 +17,7 @@ from streamforest.runtime.checkpoint.journal import CommitMetadata, read_commit_
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.config.options import nearest
-from streamforest.runtime.partition_workers import unit_folder
+from streamforest.runtime.partition_workers import partition_folder
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
             f"--partition {partition}: this pipeline has one forest for all (kafka.model_scope)"
         )
     if partition is not None:
-        folder = unit_folder(pipeline, partition)
+        folder = partition_folder(pipeline, partition)
     else:
         folder = SnapshotFolder(run.folder / "snapshots", run.keep_snapshots, run.file_mode)
     if not folder.path.is_dir():

@@ -13,19 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from streamforest.errors import ConfigError, RecoveryError
-from streamforest.io.file_log import FileLog
-from streamforest.io.kafka.log import KafkaLog
-from streamforest.io.kafka.settings import for_partition
 from streamforest.io.log import Log
 from streamforest.runtime.checkpoint.journal import read_entries
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import Pipeline
-from streamforest.runtime.factory import decoder_of, kafka_settings, new_run
+from streamforest.runtime.factory import log_of, new_run
 from streamforest.runtime.operate.inspect import folder_of, full_name, standing_of
 from streamforest.runtime.processing.loop import Run
-from streamforest.runtime.recovery.replayer import after, chunks
+from streamforest.runtime.recovery.replayer import after, batches
 from streamforest.runtime.recovery.revisions import check_revisions
-from streamforest.runtime.telemetry import Silent
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,9 @@ def whatif(
     logs: list[Log] = []
     try:
         for way, which in (("as it was", pipeline), ("begun anew", pipeline), ("changed", changed)):
-            log = _log(which, partition)
+            log = log_of(which, partition)
             logs.append(log)
-            run = new_run(which, log, snapshots, False, Silent(), source)
+            run = new_run(which, log, snapshots, False, source=source)
             runs[way] = run, run.state
         first, _ = runs["as it was"]
         state = first.states.restored(name, "")
@@ -82,19 +78,19 @@ def whatif(
             fresh.events, fresh.positions = state.events, dict(state.positions)
         total = standing.events - start
         with (
-            closing(logs[0].reader(state.positions)) as reader,
-            closing(logs[0].journal(-1, standing.journal)) as journal,
+            closing(logs[0].source.reader(state.positions)) as reader,
+            closing(logs[0].journal.read(-1, standing.journal)) as journal,
         ):
-            entries = read_entries(journal, logs[0].exactly_once)
+            entries = read_entries(journal, logs[0].journal.committed_only)
             for entry in after(entries, start, standing.commit):
                 if entry.adopted:
                     raise RecoveryError(
                         f"commit {entry.commit} adopted {entry.adopted}: choose a snapshot after that"
                     )
                 check_revisions(entry, state.models, accept_version_change)
-                for stretches in chunks(entry, reader.take):
+                for stretches in batches(entry, reader.take):
                     for run, one in runs.values():
-                        run.advance_again(one, stretches)
+                        run.replay(one, stretches)
                 progress(entry.events - start, total)
         told = []
         for way, (run, one) in runs.items():
@@ -112,14 +108,3 @@ def whatif(
     finally:
         for log in logs:
             log.close()
-
-
-def _log(pipeline: Pipeline, partition: int | None) -> Log:
-    """A log that is only read from."""
-    decode = decoder_of(pipeline)
-    if pipeline.config.kafka is None:
-        assert pipeline.source is not None
-        run = pipeline.config.run
-        return FileLog(pipeline.source, run.folder, decode, run.file_mode)
-    settings = kafka_settings(pipeline)
-    return KafkaLog(settings if partition is None else for_partition(settings, partition), decode)

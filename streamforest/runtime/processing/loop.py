@@ -1,13 +1,13 @@
-"""The loop: an event's way from the log to its committed prediction, top to bottom.
+"""The main loop: an event's way from the log to its committed prediction, top to bottom.
 
     poll -> decode -> admit -> advance every model -> predictions of the first -> commit
 
 Kafka or a recorded file, it is the same loop: a `Log` gives records and takes back what became of them.
-Two clocks: a *commit* (`commit.py`) makes predictions, dead letters, one journal record and the
-positions true at once, and is the only decision point; a *snapshot* (`store.py`) is written in the
-background now and then (`scheduler.py`), and later commits name it. After a crash the newest named
-snapshot is loaded and the journal's slices after it are advanced again without publishing
-(`resume.py`, `replayer.py`): the models are deterministic, so that is exactly the state that was.
+A *commit* (`checkpoint/commit.py`) makes predictions, dead letters, one journal record and the positions
+true at once, and is the only decision point; a *snapshot* (`checkpoint/store.py`) is written in the
+background now and then, and later commits name it. After a crash the newest named snapshot is loaded and
+the journal's slices after it are advanced again without publishing (`recovery/ownership.py`): the models are
+deterministic, so that is exactly the state that was.
 """
 
 from __future__ import annotations
@@ -23,24 +23,38 @@ from numpy.typing import NDArray
 from streamforest import LEARN, PREDICT
 from streamforest.errors import InputError, StreamForestError
 from streamforest.io.codec.dead_letters import dead_letter, passed_on
+from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.failpoints import during, failpoint
-from streamforest.io.log import Log, OutputRecord, Partition, Reassigned, RecordSlice, Stopped
-from streamforest.observe.measures import ModelMeasures
-from streamforest.runtime.checkpoint.commit import Committer, Lost, Pending, Superseded
-from streamforest.runtime.checkpoint.journal import add_slice
+from streamforest.io.log import Log, OutputRecord, Partition, RecordSlice, Stopped
+from streamforest.observe.measures import Evaluation
+from streamforest.observe.telemetry import (
+    BatchAdvanced,
+    BatchSampled,
+    CommitDoubted,
+    CommitMade,
+    EventRefused,
+    EventsRead,
+    IterationDone,
+    LabelsRead,
+    Listener,
+    LogOpened,
+    NoveltyMeasured,
+    NullTelemetry,
+)
+from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
+from streamforest.runtime.checkpoint.journal import CommitMetadata, add_slice
 from streamforest.runtime.checkpoint.run_state import RunState
-from streamforest.runtime.checkpoint.scheduler import Snapshotting
+from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.admission import Limits, Rows
 from streamforest.runtime.processing.answers import Likely, answers, reason_of, top_classes
 from streamforest.runtime.processing.intake import Intake, take_in
 from streamforest.runtime.processing.models import Model, advance, plain_novelty
 from streamforest.runtime.processing.river import RiverModel
-from streamforest.runtime.processing.schedule import Clocks, Settings
-from streamforest.runtime.recovery.replayer import States
-from streamforest.runtime.recovery.resume import TakingUp
-from streamforest.runtime.telemetry import Silent, Telemetry
+from streamforest.runtime.processing.schedule import CommitSchedule, Settings
+from streamforest.runtime.recovery.ownership import Ownership
+from streamforest.runtime.recovery.replayer import Replayer, States
 
 log = logging.getLogger(__name__)
 
@@ -54,38 +68,53 @@ class Run:
     def __init__(
         self,
         log: Log,
+        decode: RecordDecoder,
         models: Mapping[str, Model],
         limits: Limits,
         snapshots: SnapshotFolder,
         settings: Settings,
         source: Mapping[str, Any],
-        telemetry: Telemetry | None = None,
+        telemetry: Listener | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """`models` are new ones; the first publishes its predictions, all are measured. `source`
-        says what the events come from: another source cannot take up the run.
+        says what the events come from: a run is never continued on another source. `stopping` is
+        asked whenever the run has to wait for its log.
         """
         self.log = log
         self.limits = limits
         self.snapshots = snapshots
         self.settings = settings
-        self.source = source
-        self.telemetry: Telemetry = telemetry or Silent()
+        self.telemetry: Listener = NullTelemetry() if telemetry is None else telemetry
+        self._decode = decode
+        self._samples = telemetry is not None
         self._first = next(iter(models))
-        self.commits = Committer(log, snapshots, settings.pack)
         self._configured = models
         self.states = States(models, limits, snapshots, settings.late, source)
-        self.state = self.states.fresh()
-        self.pending = Pending()
+        self.context = context = RunContext(self.states.fresh())
         self.ended = False
-        self.clocks = Clocks(settings)
-        self.snapshotting = Snapshotting(self)
-        self.taking_up = TakingUp(self)
-        self.telemetry.follow(log.trouble)
+        self.schedule = CommitSchedule(settings)
+        self.committer = Committer(log, snapshots, context, settings.pack)
+        self.scheduler = SnapshotScheduler(
+            snapshots, context, self.schedule, self.states.check, source, self.telemetry
+        )
+        self.replayer = Replayer(
+            log, snapshots, self.states, self.replay, settings.accept_version_change
+        )
+        self.ownership = Ownership(
+            log, context, snapshots, self.scheduler, self.replayer, self.telemetry, stopping
+        )
+        self.telemetry.on_event(LogOpened(log.membership.trouble, log.source.lag))
+
+    @property
+    def state(self) -> RunState:
+        """What the run has become."""
+        return self.context.state
 
     @property
     def events(self) -> int:
-        """Events read so far, those of earlier processes included."""
-        return self.state.events
+        """Events read so far, including those of earlier processes."""
+        return self.context.state.events
 
     @property
     def main(self) -> str:
@@ -93,14 +122,20 @@ class Run:
         return self.state.main or self._first
 
     @property
-    def measures(self) -> dict[str, ModelMeasures]:
+    def measures(self) -> Evaluation:
         """What is measured of each model."""
         return self.state.measures
 
     def warm_up(self) -> None:
-        """Let the kernels compile before anything is owned, so that no event waits for it."""
+        """Compile the kernels before anything is owned, so that no event waits for it."""
         for model in self._configured.values():
             model.warm_up()
+
+    def recover(self) -> None:
+        """Own the log, with the state of its last commit; make the first commit where there is none."""
+        self.ownership.acquire()
+        while self.context.last_commit is None:
+            self._commit()
 
     def consume(
         self,
@@ -111,7 +146,7 @@ class Run:
     ) -> Ending:
         """Go on until the log ends, `max_events` more are done or `stop()` says so.
 
-        `stop` is asked and `watch` told once a poll. However it ends, the last commit names a snapshot
+        `stop` and `watch` are called once a poll. However it ends, the last commit names a snapshot
         at exactly the position reached; an error leaves the run at the commit before it.
         """
         limit = None if max_events is None else self.events + max_events
@@ -130,13 +165,13 @@ class Run:
         while not (self.ended or stop() or (limit is not None and self.events >= limit)):
             begun = time.perf_counter()
             read = self._step(limit)
-            if self.clocks.commit_due(self.events, self.pending) or self._request_due():
+            if self.schedule.commit_due(self.events, self.context.pending) or self._request_due():
                 self._commit()
-            if self.snapshotting.due():
-                self.snapshotting.begin()
+            if self.scheduler.due():
+                self.scheduler.begin()
             self.state.pace.seconds += time.perf_counter() - begun
-            self.telemetry.turned(self)
-            self.snapshotting.tell()
+            self.telemetry.on_event(IterationDone())
+            self.scheduler.report()
             if read:
                 watch(self)
         self._finish()
@@ -145,18 +180,18 @@ class Run:
 
     def _step(self, limit: int | None) -> int:
         """One poll, all the way to pending predictions; how many records it brought."""
-        try:
-            slices = self.log.poll(*self.clocks.ask(self.events, self.pending, limit))
-        except Reassigned as error:
-            log.info("%s", error)
+        ask = self.schedule.ask(self.events, self.context.pending, limit)
+        slices = self.log.source.poll(*ask)
+        if slices is None:
+            log.info("the partitions were assigned again")
             self.recover()
             return 0
         if not slices:
-            self.ended = self.settings.drain and self.log.at_end()
+            self.ended = self.settings.drain and self.log.source.at_end()
             return 0
         failpoint("after-poll")
         self._advance(self.state, slices, publish=True)
-        read = sum(len(stretch.records) for stretch in slices)
+        read = sum(len(part.records) for part in slices)
         self.state.pace.events += read
         return read
 
@@ -168,26 +203,27 @@ class Run:
         """
         refuse = self._refuse if publish else _leave_out
         rules = self.settings.labels_topic, self.settings.events_format
-        intake = take_in(state, slices, self.log.decode, refuse, *rules)
+        intake = take_in(state, slices, self._decode, refuse, *rules)
         learned = _learned_before(intake.rows, state.models[self.main])
         labels, top, novelty = self._advance_models(state, intake, publish)
         if not publish:
             return
-        for partition, first, end, _ in slices:
-            add_slice(self.pending.slices, *partition, first, end)
+        pending = self.context.pending
+        for partition, first, end, records in slices:
+            add_slice(pending.slices, *partition, first, end)
+            pending.timestamps += [record.timestamp for record in records]
         self._publish(intake, labels, top, learned, novelty)
-        self.telemetry.outcome("predicted", len(intake.taken) - intake.unadmitted)
+        report = self.telemetry.on_event
+        report(EventsRead("predicted", len(intake.taken) - intake.unadmitted))
         if intake.unadmitted:
-            self.telemetry.outcome("not_admitted", intake.unadmitted)
+            report(EventsRead("not_admitted", intake.unadmitted))
         if intake.late is not None and state.late is not None:
-            self.telemetry.late(state.late, intake.late.labels, intake.late.delays)
-        for stretch in slices:
-            self.pending.timestamps += [record.timestamp for record in stretch.records]
+            report(LabelsRead(state.late.status(), intake.late.labels, intake.late.delays))
 
     def _refuse(self, record: Any, partition: Partition, error: InputError) -> None:
         """What becomes of an event that cannot be taken."""
         reason = reason_of(error)
-        self.telemetry.dead(reason)
+        self.telemetry.on_event(EventRefused(reason))
         if self.settings.bad_events == "stop":
             raise StreamForestError(
                 f"{partition[0]}-{partition[1]}, offset {record.offset}: {error}; stopped, as "
@@ -195,8 +231,8 @@ class Run:
             ) from error
         if self.settings.bad_events == "dead-letter":
             letter = dead_letter(record, partition, error, reason)
-            self.pending.dead_letters.append(letter)
-            self.pending.size += letter.size
+            self.context.pending.dead_letters.append(letter)
+            self.context.pending.size += letter.size
 
     def _advance_models(
         self, state: RunState, intake: Intake, publish: bool
@@ -208,7 +244,7 @@ class Run:
         rows, late = intake.rows, intake.late
         if not len(rows) and (late is None or not late.judged):
             return labels, top, []
-        sample = publish and len(rows) > 0 and self.telemetry.samples()
+        sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
         for number, (name, model) in enumerate(state.models.items()):
             table = rows.dicts if isinstance(model, RiverModel) else rows.table
             predict = _predict_seconds(model, table) if sample else None
@@ -225,19 +261,20 @@ class Run:
                     top = top_classes(posteriors, classes, self.settings.top) if publish else []
                     new = novelty
                 if publish and novelty is not None:
-                    self.telemetry.novelty(name, novelty)
+                    self.telemetry.on_event(NoveltyMeasured(name, novelty))
             truth, said, before = rows.y, guesses, 0
             if late is not None:
                 truth, said = late.settle(guesses, number)
                 before = len(truth) - len(late.predicted)
-            state.measures[name].update(truth, said, seconds, before)
+            batch = BatchAdvanced(name, truth, said, seconds, before, model.n_learned)
+            state.measures.on_event(batch)
             if publish:
-                self.telemetry.advanced(name, model, truth, said, seconds)
+                self.telemetry.on_event(batch)
             if predict is not None:
                 learned = int(np.count_nonzero(rows.op & LEARN))
                 beyond = max(0.0, seconds - predict * len(rows))
                 learn = beyond / learned if learned else None
-                self.telemetry.sampled(name, predict, learn, len(rows))
+                self.telemetry.on_event(BatchSampled(name, predict, learn, len(rows)))
         if publish and any(rows.new):
             state.newest_at = time.time()
         return labels, top, plain_novelty(new, len(rows))
@@ -255,13 +292,13 @@ class Run:
         columns: list[list[Any]] = [labels, top, rows.y, rows.new, learned, novelty]
         if intake.late is not None and len(intake.late.predicted) < len(rows):
             columns = [[column[row] for row in intake.late.predicted] for column in columns]
-        commit = self.commits.next_number if self.log.numbers_commits else None
-        out, size = self.pending.predictions, 0
+        commit = self.context.next_commit if self.log.sink.numbers_commits else None
+        pending, size = self.context.pending, 0
         for (partition, record, identity, number), label, likely, truth, new, before, far in zip(
             intake.taken, *columns, strict=True
         ):
             best = likely[0][1] if likely else 0.0
-            topic, lane = partition
+            topic, number_in_topic = partition
             prediction = Prediction(
                 number,
                 label,
@@ -269,7 +306,7 @@ class Run:
                 truth,
                 likely,
                 topic,
-                lane,
+                number_in_topic,
                 record.offset,
                 before,
                 new,
@@ -282,40 +319,42 @@ class Run:
                 prediction.top = likely[:1]
                 value = encode(prediction)
             headers = passed_on(record.headers) if record.headers else []
-            message = OutputRecord(value, record.key, headers, lane)
-            out.append(message)
+            message = OutputRecord(value, record.key, headers, number_in_topic)
+            pending.predictions.append(message)
             size += message.size if headers or message.key else len(value)
-        self.pending.size += size
+        pending.size += size
 
     # ---- commits
 
     def _commit(self) -> None:
+        """Commit what is pending. A commit in doubt is asked after, and sent again if it was not made; it
+        is dropped if the log is another process's by now.
+        """
         begun = time.perf_counter()
-        if not self.pending.adopted:
-            self.pending.promoted = self._promoted()
-        try:
-            self.commits.commit(self.state, self.pending)
-        except Superseded as error:
-            log.warning("%s: what was pending is dropped", error)
-            self.taking_up.recover(error.found)
-            return
-        except Lost as error:
-            log.warning("%s: what was pending is dropped", error)
-            self.recover()
-            return
-        done, self.pending = self.pending, Pending(self.events)
-        if done.promoted:
-            self.state.main = done.promoted
-            self.settings.requests.acknowledge(done.promoted)
-            log.info("%s publishes from event %d on", done.promoted, self.events)
-        self.taking_up.meet(self.commits.met)
-        self.commits.met = {}
-        self.clocks.committed()
-        self.telemetry.committed(self, time.perf_counter() - begun, done.timestamps)
+        context = self.context
+        if not context.pending.adopted:
+            context.pending.promoted = self._promoted()
+        before = context.last_commit
+        attempt = self.committer.prepare()
+        while context.attempt is attempt and not self.committer.send():
+            self.telemetry.on_event(CommitDoubted())
+            self.ownership.acquire()
+        if context.last_commit == attempt.metadata:
+            self._committed(attempt, before, time.perf_counter() - begun)
 
-    def commit_now(self) -> None:
-        """Commit what is pending, whatever it is."""
-        self._commit()
+    def _committed(self, attempt: Attempt, before: CommitMetadata | None, seconds: float) -> None:
+        """A commit was made: acknowledge what it has done, delete what it makes superfluous."""
+        state, promoted = self.state, attempt.pending.promoted
+        if before is None or before.snapshot != attempt.metadata.snapshot:
+            self.committer.forget_older(attempt)
+        if promoted:
+            state.main = promoted
+            self.settings.requests.acknowledge(promoted)
+            log.info("%s publishes from event %d on", promoted, self.events)
+        self.schedule.committed()
+        classes = {name: model.classes_ for name, model in state.models.items()}
+        times = attempt.pending.timestamps
+        self.telemetry.on_event(CommitMade(seconds, times, state.newest_at, classes))
 
     def _promoted(self) -> str:
         """The model that an operator wants to publish from the next event on, if it is another."""
@@ -328,28 +367,39 @@ class Run:
 
     def _request_due(self) -> bool:
         """Whether an operator request waits while no events arrive to cause a commit."""
-        return self.events == self.pending.first and self.clocks.request_due(self.settings.requests)
+        idle = self.events == self.context.pending.first
+        return idle and self.schedule.request_due(self.settings.requests)
 
     def _finish(self) -> None:
-        """Commit what is pending, then let the last commit name a snapshot at exactly its place."""
-        if self.events != self.pending.first or self.pending.added:
+        """Commit what is pending, then let the last commit name a snapshot at exactly its position."""
+        context = self.context
+        if self.events != context.pending.first or context.pending.added:
             self._commit()
         self.snapshots.wait()
-        standing = self.commits.standing
+        last = context.last_commit
         written = self.snapshots.written()
-        if standing is None or standing.snapshot == f"s-{self.events:012d}":
+        if last is None or last.snapshot == f"s-{self.events:012d}":
             return
         there = written is not None and written.events == self.events
-        if there or self.snapshotting.last():
+        if there or self.scheduler.write_last():
             self._commit()
 
-    def recover(self) -> None:
-        """Own the log and stand where its last commit stands."""
-        self.taking_up.recover()
+    def adopt(
+        self, state: RunState, last_commit: CommitMetadata, pending: Pending
+    ) -> CommitMetadata:
+        """Continue after a commit from a state that an operator chose: a snapshot of it, and the commit
+        that names it, which is returned.
+        """
+        self.context.adopt(state, last_commit, pending)
+        self.scheduler.write_now()
+        self._commit()
+        assert self.context.last_commit is not None
+        return self.context.last_commit
 
-    def advance_again(self, state: RunState, slices: list[RecordSlice]) -> None:
-        """Through the models without publishing: recovery, and whoever replays the journal."""
-        self.telemetry.beat()
+    def replay(self, state: RunState, slices: list[RecordSlice]) -> None:
+        """Advance a state through records without publishing: for recovery and whoever replays the
+        journal.
+        """
         self._advance(state, slices, publish=False)
 
 

@@ -1,4 +1,4 @@
-"""The two clocks of a run: when a commit is due, and when a snapshot."""
+"""When a commit is due, and when a snapshot."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Settings:
     """End when everything there was has been read, instead of waiting for more."""
 
 
-class Clocks:
+class CommitSchedule:
     """Counts events and seconds since the last commit and the last snapshot."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._last_commit = self._last_snapshot = time.monotonic()
-        self._looked = 0.0
+        self._looked = self._sampled = 0.0
         self._wanted = False
 
     def ask(self, events: int, pending: Pending, limit: int | None) -> tuple[int, float]:
-        """Records to ask for, never beyond where a commit or snapshot by number is due; and how
-        long to wait for them.
+        """How many records to poll for, never beyond where a commit or snapshot by number is due; and
+        how many seconds to wait for them.
         """
         settings = self._settings
         most = min(settings.batch, pending.first + settings.commit_events - events)
@@ -61,11 +61,11 @@ class Clocks:
             most = min(most, settings.snapshot_events - events % settings.snapshot_events)
         if limit is not None:
             most = min(most, limit - events)
-        patience = _IDLE_POLL
+        timeout = _IDLE_POLL
         if settings.commit_seconds is not None and events != pending.first:
             due = self._last_commit + settings.commit_seconds
-            patience = min(patience, max(0.0, due - time.monotonic()))
-        return max(1, most), patience
+            timeout = min(timeout, max(0.0, due - time.monotonic()))
+        return max(1, most), timeout
 
     def commit_due(self, events: int, pending: Pending) -> bool:
         """Whether what is pending should be committed now."""
@@ -97,6 +97,14 @@ class Clocks:
             return False
         self._looked = now
         return requests.promotion() is not None
+
+    def sample_due(self) -> bool:
+        """Whether to measure what predicting takes; once a second."""
+        now = time.monotonic()
+        if now - self._sampled < 1.0:
+            return False
+        self._sampled = now
+        return True
 
     def committed(self) -> None:
         """A commit was made."""

@@ -28,11 +28,9 @@ from streamforest.runtime.recovery.revisions import (
 
 log = logging.getLogger(__name__)
 
-Restore = Callable[[str, str], RunState]
-"""From a snapshot's name and expected hash to the state it holds."""
 Advance = Callable[[RunState, list[RecordSlice]], None]
 
-_AT_ONCE = 5_000  # records advanced between two signs of life
+_BATCH = 5_000  # records advanced between two heartbeats
 
 
 class States:
@@ -82,124 +80,149 @@ class States:
         return state
 
 
-def rebuild(
-    log_: Log,
-    snapshots: SnapshotFolder,
-    standing: CommitMetadata,
-    found: Commit,
-    restore: Restore,
-    advance: Advance,
-    warm: tuple[RunState, Snapshot] | None = None,
-    accept: bool = False,
-) -> tuple[RunState, Snapshot]:
-    """The state as of a commit, and the snapshot it was rebuilt from.
+class Replayer:
+    """Brings states of one pipeline forward through its journal, publishing nothing."""
 
-    1. Load the snapshot the commit names, else an older one; or take a `warm` state that has followed
-       the journal so far.
-    2. Read the journal from there to the commit.
-    3. Advance through its slices, in order, publishing nothing.
-    4. Compare with what the commit says: number of events and every position.
+    def __init__(
+        self,
+        log: Log,
+        snapshots: SnapshotFolder,
+        states: States,
+        advance: Advance,
+        accept_version_change: bool = False,
+    ) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self.states = states
+        self._advance = advance
+        self.accept_version_change = accept_version_change
 
-    VersionChangeError if events were learned by another rule than this version has, unless `accept`.
-    """
-    begun = time.monotonic()
-    state, origin = warm or newest_usable(snapshots, standing, restore)
-    start = state.events
-    # both hold a client with a thread, which would keep the process alive after an error
-    with (
-        closing(log_.reader(state.positions)) as reader,
-        closing(log_.journal(origin.since, standing.journal)) as journal,
-    ):
-        entries = read_entries(journal, log_.exactly_once)
-        told = warm is not None
-        for entry in after(entries, state.events, standing.commit):
-            if not told and entry.events > entry.first:
-                warn_of_versions(origin.name, snapshots.sidecar(origin.name))
-                told = True
-            apply(state, entry, reader, advance, snapshots, restore, log_.idle, accept)
-    _compare(state, standing, found)
-    if state.events == start:
-        note_revisions(state.models, state.events)
-    log.info(
-        "at event %d again: %s, %d events advanced once more in %.1f s",
-        state.events,
-        "followed in memory" if warm else f"snapshot {origin.name}",
-        state.events - start,
-        time.monotonic() - begun,
-    )
-    return state, _named(standing) if warm else origin
+    def rebuild(
+        self,
+        commit: Commit,
+        metadata: CommitMetadata,
+        warm: tuple[RunState, int] | None,
+        between: Callable[[], None],
+    ) -> tuple[RunState, Snapshot]:
+        """The state as of a commit, and the snapshot that recovery begins at.
 
+        1. Load the snapshot that the commit names, else an older one; or take a `warm` state that has
+           followed the journal up to a place.
+        2. Read the journal from there to the commit.
+        3. Advance through its slices, in order, calling `between` after each batch.
+        4. Compare with what the commit says: number of events and every position.
 
-def apply(
-    state: RunState,
-    entry: Entry,
-    reader: Reader,
-    advance: Advance,
-    snapshots: SnapshotFolder,
-    restore: Restore,
-    idle: Callable[[], None] = lambda: None,
-    accept: bool = False,
-) -> None:
-    """Advance a state through one journal record. `accept` what was learned by another rule."""
-    if entry.first != state.events:
-        raise RecoveryError(
-            f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
-            f"but event {state.events} is due; {_remedy(snapshots)}"
+        VersionChangeError if events were learned by another rule than this version has, unless that is
+        accepted.
+        """
+        begun = time.monotonic()
+        if warm is None:
+            state, origin = self.newest_usable(metadata)
+            since = origin.since
+        else:
+            (state, since), origin = warm, _named(metadata)
+        start = state.events
+        # both hold a client with a thread, which would keep the process alive after an error
+        with (
+            closing(self._log.source.reader(state.positions)) as reader,
+            closing(self._log.journal.read(since, metadata.journal)) as journal,
+        ):
+            entries = read_entries(journal, self._log.journal.committed_only)
+            warned = warm is not None
+            for entry in after(entries, state.events, metadata.commit):
+                if not warned and entry.events > entry.first:
+                    warn_of_versions(origin.name, self._snapshots.sidecar(origin.name))
+                    warned = True
+                self.apply(state, entry, reader, between, self.accept_version_change)
+        _compare(state, metadata, commit)
+        if state.events == start:
+            note_revisions(state.models, state.events)
+        log.info(
+            "at event %d again: %s, %d events advanced once more in %.1f s",
+            state.events,
+            "followed in memory" if warm else f"snapshot {origin.name}",
+            state.events - start,
+            time.monotonic() - begun,
         )
-    if entry.events > entry.first and entry.rules != state.gate.limits.rules():
-        raise ConfigError(
-            f"events since the last usable snapshot were judged by {entry.rules}, now it is "
-            f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
-            "cleanly, then change them"
-        )
-    if not entry.adopted:  # which learns nothing, and takes a number of its own
+        return state, origin
+
+    def apply(
+        self,
+        state: RunState,
+        entry: Entry,
+        reader: Reader,
+        between: Callable[[], None],
+        accept: bool = False,
+    ) -> None:
+        """Advance a state through one journal record. `accept` what was learned by another rule."""
+        if entry.first != state.events:
+            raise RecoveryError(
+                f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
+                f"but event {state.events} is due; {_remedy(self._snapshots)}"
+            )
+        if entry.events > entry.first and entry.rules != state.gate.limits.rules():
+            raise ConfigError(
+                f"events since the last usable snapshot were judged by {entry.rules}, now it is "
+                f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
+                "cleanly, then change them"
+            )
+        if entry.adopted:  # it learns nothing, and takes a number of its own
+            if entry.origin != "own":
+                state.become(self.states.restored(entry.adopted, ""))
+            state.positions = {(topic, number): at for topic, number, at in entry.moved}
+            state.events = entry.events
+            return
         check_revisions(entry, state.models, accept)
-    if entry.adopted:
-        if entry.origin != "own":
-            state.become(restore(entry.adopted, ""))
-        state.positions = {(topic, number): at for topic, number, at in entry.moved}
-        state.events = entry.events
-        return
-    for topic, number, at in entry.added:
-        state.positions[topic, number] = at
-    for slices in chunks(entry, reader.take):
-        advance(state, slices)
-        idle()
-    if state.events != entry.events:
-        raise RecoveryError(
-            f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
-            f"hold {state.events - entry.first} now: records are gone from the log"
-        )
-    if entry.promoted:
-        state.main = entry.promoted
+        for topic, number, at in entry.added:
+            state.positions[topic, number] = at
+        for slices in batches(entry, reader.take):
+            self._advance(state, slices)
+            between()
+        if state.events != entry.events:
+            raise RecoveryError(
+                f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
+                f"hold {state.events - entry.first} now: records are gone from the log"
+            )
+        if entry.promoted:
+            state.main = entry.promoted
 
-
-def _named(standing: CommitMetadata) -> Snapshot:
-    """The snapshot that a commit names, wherever it is."""
-    name = standing.snapshot
-    return Snapshot(name, standing.hash, standing.since, int(name[2:]), 0, 0.0)
-
-
-def newest_usable(
-    snapshots: SnapshotFolder, standing: CommitMetadata, restore: Restore
-) -> tuple[RunState, Snapshot]:
-    """The state of the snapshot that a commit names, or of the newest older one that can be read."""
-    try:
-        state = restore(standing.snapshot, standing.hash)
-        return state, Snapshot(
-            standing.snapshot, standing.hash, standing.since, state.events, 0, 0.0
-        )
-    except SnapshotError as error:
-        first = error
-    for name in snapshots.older(standing.snapshot):
+    def newest_usable(self, metadata: CommitMetadata) -> tuple[RunState, Snapshot]:
+        """The state of the snapshot that a commit names, or of the newest older one that can be read."""
+        restore = self.states.restored
         try:
-            state = restore(name, "")
+            return restore(metadata.snapshot, metadata.hash), _named(metadata)
         except SnapshotError as error:
-            log.warning("%s", error)
-            continue
-        log.warning("%s; going on from the older %s", first, name)
-        return state, Snapshot(name, "", -1, state.events, 0, 0.0)
-    raise RecoveryError(f"{first}; no older snapshot can be used either; {_remedy(snapshots)}")
+            first = error
+        for name in self._snapshots.older(metadata.snapshot):
+            try:
+                state = restore(name, "")
+            except SnapshotError as error:
+                log.warning("%s", error)
+                continue
+            log.warning("%s; going on from the older %s", first, name)
+            return state, Snapshot(name, "", -1, state.events, 0, 0.0)
+        remedy = _remedy(self._snapshots)
+        raise RecoveryError(f"{first}; no older snapshot can be used either; {remedy}")
+
+    def refuse_lost_offsets(self) -> None:
+        """RecoveryError for snapshots without a commit: the group's offsets have expired, or the folder
+        is another pipeline's.
+        """
+        names = [name for name in self._snapshots.names() if name != "s-000000000000"]
+        if names:
+            raise RecoveryError(
+                f"{self._snapshots.path} holds snapshots up to {names[-1]}, but the broker knows no "
+                "commit of this pipeline: its offsets have expired (offsets.retention.minutes), or this "
+                "is another broker. Where its journal is still there, `streamforest snapshots adopt "
+                f"PIPELINE {names[-1]}` goes on exactly where it ended; else move the folder away to "
+                "start over"
+            )
+
+
+def _named(metadata: CommitMetadata) -> Snapshot:
+    """The snapshot that a commit names, wherever it is."""
+    name = metadata.snapshot
+    return Snapshot(name, metadata.hash, metadata.since, int(name[2:]), 0, 0.0)
 
 
 def after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Iterator[Entry]:
@@ -209,44 +232,32 @@ def after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Ite
             yield entry
 
 
-def chunks(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[RecordSlice]]:
-    """The slices of an entry, as many at once as is good."""
+def batches(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[RecordSlice]]:
+    """The slices of an entry with their records, about so many at once."""
     batch: list[RecordSlice] = []
     size = 0
     for topic, partition, first, end in entry.slices:
         records = take((topic, partition), first, end)
         batch.append(RecordSlice((topic, partition), first, end, records))
         size += len(records)
-        if size >= _AT_ONCE:
+        if size >= _BATCH:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
 
 
-def _compare(state: RunState, standing: CommitMetadata, found: Commit) -> None:
-    if state.events != standing.events:
+def _compare(state: RunState, metadata: CommitMetadata, commit: Commit) -> None:
+    if state.events != metadata.events:
         raise RecoveryError(
-            f"the last commit is at event {standing.events}, but the journal leads to {state.events}"
+            f"the last commit is at event {metadata.events}, but the journal leads to {state.events}"
         )
-    for partition, at in found.positions.items():
+    for partition, at in commit.positions.items():
         if state.positions.get(partition) != at:
             raise RecoveryError(
                 f"{partition[0]}-{partition[1]} was committed at offset {at}, but the journal leads "
                 f"to {state.positions.get(partition)}: the group's offsets were changed from outside"
             )
-
-
-def refuse_lost_offsets(snapshots: SnapshotFolder) -> None:
-    """Snapshots without a commit: the group's offsets have expired, or the folder is another's."""
-    names = [name for name in snapshots.names() if name != "s-000000000000"]
-    if names:
-        raise RecoveryError(
-            f"{snapshots.path} holds snapshots up to {names[-1]}, but the broker knows no commit of "
-            "this pipeline: its offsets have expired (offsets.retention.minutes), or this is another "
-            "broker. Where its journal is still there, `streamforest snapshots adopt PIPELINE "
-            f"{names[-1]}` goes on exactly where it ended; else move the folder away to start over"
-        )
 
 
 def _remedy(snapshots: SnapshotFolder) -> str:

@@ -1,8 +1,8 @@
-"""What `KafkaLog` and its parts do without asking their broker."""
+"""What the Kafka log and its parts do without asking their broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -17,22 +17,22 @@ from kafka.errors import (
 )
 
 from streamforest.errors import BrokerError, RecoveryError
-from streamforest.io.codec.decoders import by_value
-from streamforest.io.codec.events import decoder
 from streamforest.io.kafka.compat.workarounds import create_client
-from streamforest.io.kafka.log import KafkaLog
-from streamforest.io.kafka.membership import Absence, TopicHold
+from streamforest.io.kafka.log import kafka_log
+from streamforest.io.kafka.membership import KafkaMembership, TopicAssignment, TopicCheck
 from streamforest.io.kafka.reader import JournalTail, KafkaReader
-from streamforest.io.kafka.retry import Patience
+from streamforest.io.kafka.retry import RetryPolicy
 from streamforest.io.kafka.settings import KafkaSettings, check_lane, for_partition
 from streamforest.io.kafka.topics import Topics
-from streamforest.io.log import CommitInDoubt, Stopped, Transaction
+from streamforest.io.log import CommitInDoubt, Log, Transaction
 
 SETTINGS = KafkaSettings("127.0.0.1:1", Topics.of("p"), "p")
 
 
-def new_log(stopping: Callable[[], bool] = lambda: False) -> KafkaLog:
-    return KafkaLog(SETTINGS, by_value(decoder()), stopping)
+def new_log() -> tuple[Log, KafkaMembership]:
+    log = kafka_log(SETTINGS)
+    assert isinstance(log.membership, KafkaMembership)
+    return log, log.membership
 
 
 @pytest.fixture
@@ -42,24 +42,15 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamforest.io.kafka.retry.diagnose", lambda where: None)
 
 
-def test_a_stop_is_heeded_while_recovering() -> None:
-    """Recovery can take minutes, and calls `idle` between two chunks."""
-    asked = [False, True]
-    log = new_log(lambda: asked.pop(0))
-    log.idle()
-    with pytest.raises(Stopped):
-        log.idle()
-
-
 @pytest.mark.usefixtures("at_once")
 def test_a_batch_that_stays_damaged_is_not_read_for_ever() -> None:
-    patience = Patience(SETTINGS, lambda: False, lambda: True)
+    retry = RetryPolicy(SETTINGS)
     for offset in (3, 4, 4, 4, 4):
-        patience.wait_out("poll", CorruptRecordError(f"t-0 at offset {offset}: wrong checksum"))
-        patience.wait_out("poll", KafkaConnectionError("away"))
-        patience.recovered()  # other partitions are read meanwhile
+        retry.back_off("poll", CorruptRecordError(f"t-0 at offset {offset}: wrong checksum"))
+        retry.back_off("poll", KafkaConnectionError("away"))
+        retry.recovered()  # other partitions are read meanwhile
     with pytest.raises(BrokerError, match="t-0 at offset 4"):
-        patience.wait_out("poll", CorruptRecordError("t-0 at offset 4: wrong checksum"))
+        retry.back_off("poll", CorruptRecordError("t-0 at offset 4: wrong checksum"))
 
 
 # ---- commits that fail
@@ -86,37 +77,23 @@ def describing(monkeypatch: pytest.MonkeyPatch, missing: set[str]) -> None:
 @pytest.mark.usefixtures("at_once")
 def test_a_failed_commit_is_trouble_until_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     describing(monkeypatch, set())
-    log = new_log()
-    monkeypatch.setattr(log.hold, "trouble", lambda: None)
+    log, membership = new_log()
+    monkeypatch.setattr(membership.assignment, "trouble", lambda: None)
     for _ in range(12):
         with pytest.raises(CommitInDoubt):
-            log.commit(nothing())
-        log.patience.recovered()  # the broker answers all the while
-        assert log.trouble() == "commit: no longer a member of the group"
-        log.patience.found(None)  # and says that the last commit is the same as ever
-    assert log.trouble() is not None
-    log.patience.found("another")
-    assert log.trouble() is None
+            log.sink.commit(nothing())
+        membership.retry.recovered()  # the broker answers all the while
+        assert membership.trouble() == "commit: no longer a member of the group"
+        membership.retry.found(None)  # and says that the last commit is the same as ever
+    assert membership.trouble() is not None
+    membership.retry.found("another")
+    assert membership.trouble() is None
     with pytest.raises(CommitInDoubt):
-        log.commit(nothing())
-    assert log.trouble() is not None
-    monkeypatch.setattr(log, "_commit", lambda transaction: None)
-    log.commit(nothing())
-    assert log.trouble() is None
-
-
-@pytest.mark.usefixtures("at_once")
-def test_a_stop_is_heeded_between_commits_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    describing(monkeypatch, set())
-    now = [100.0]
-    monkeypatch.setattr("streamforest.io.kafka.retry.time.monotonic", lambda: now[0])
-    log = new_log(lambda: True)
-    log.hold.owned = True
-    with pytest.raises(CommitInDoubt):  # what is pending has some time left
-        log.commit(nothing())
-    now[0] += 30
-    with pytest.raises(Stopped):
-        log.commit(nothing())
+        log.sink.commit(nothing())
+    assert membership.trouble() is not None
+    monkeypatch.setattr(log.sink, "_commit", lambda transaction: None)
+    log.sink.commit(nothing())
+    assert membership.trouble() is None
 
 
 @pytest.mark.usefixtures("at_once")
@@ -124,11 +101,11 @@ def test_a_topic_that_keeps_commits_from_succeeding_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     describing(monkeypatch, {"p.dlq"})
-    log = new_log()
+    log, _ = new_log()
     with pytest.raises(CommitInDoubt):
-        log.commit(nothing())
+        log.sink.commit(nothing())
     with pytest.raises(BrokerError, match=r"has no topic 'p\.dlq' any more"):
-        log.commit(nothing())
+        log.sink.commit(nothing())
 
 
 # ---- partitions and topics that come and go
@@ -150,7 +127,7 @@ def test_a_partition_without_a_journal_of_its_own_is_refused() -> None:
 def test_a_topic_that_is_gone_is_told_from_one_that_another_owns() -> None:
     there: dict[str, set[int]] = {"p.events": {0}}
     consumer = SimpleNamespace(_cluster=SimpleNamespace(partitions_for_topic=there.get))
-    patient, brief = Absence(SETTINGS, 1e9), Absence(SETTINGS, 0.0)
+    patient, brief = TopicCheck(SETTINGS, 1e9), TopicCheck(SETTINGS, 0.0)
     for absence in (patient, brief):
         absence.look(consumer)
     there.clear()
@@ -169,21 +146,22 @@ class Seeking:
 
 
 def test_positions_in_partitions_that_are_gone_are_named() -> None:
-    log = new_log()
-    log.hold.consumer = Seeking()
-    log.hold.assigned = [TopicPartition("p.events", 0)]
-    log.hold.attach()
+    log, membership = new_log()
+    assignment = membership.assignment
+    assignment.consumer = Seeking()
+    assignment.partitions = [TopicPartition("p.events", 0)]
+    assignment.attach()
     with pytest.raises(BrokerError, match=r"offset 7 of p\.events-1, which is not among"):
-        log.seek({("p.events", 0): 5, ("p.events", 1): 7})
-    assert log.hold.is_ours()
-    log.seek({("p.events", 0): 5})  # taken away in this moment: it is attached anew
-    assert not log.hold.is_ours()
+        log.source.seek({("p.events", 0): 5, ("p.events", 1): 7})
+    assert assignment.is_ours()
+    log.source.seek({("p.events", 0): 5})  # taken away in this moment: it is attached anew
+    assert not assignment.is_ours()
 
 
 def test_trouble_is_told_while_the_consumer_goes() -> None:
     """It is asked for from another thread."""
 
-    class Leaving(TopicHold):
+    class Leaving(TopicAssignment):
         asked = 0
 
         @property
@@ -196,10 +174,10 @@ def test_trouble_is_told_while_the_consumer_goes() -> None:
 
         heartbeat = SimpleNamespace(last_receive=float("inf"), last_reset=0.0)
 
-    hold = Leaving(SETTINGS)
-    hold.attach()
-    hold.asked = 0
-    assert hold.trouble() is None
+    assignment = Leaving(SETTINGS)
+    assignment.attach()
+    assignment.asked = 0
+    assert assignment.trouble() is None
 
 
 # ---- what cannot be read any more
@@ -219,11 +197,13 @@ class Refusing:
 
 
 def test_a_log_that_was_cut_short_is_an_error() -> None:
-    log = new_log()
-    log.hold.attach()
-    log.hold.consumer = Refusing(LogTruncationError({TopicPartition("p.events", 0): None}))
+    log, membership = new_log()
+    membership.assignment.attach()
+    membership.assignment.consumer = Refusing(
+        LogTruncationError({TopicPartition("p.events", 0): None})
+    )
     with pytest.raises(RecoveryError, match="lost events that were read already"):
-        log.poll(1, 0.0)
+        log.source.poll(1, 0.0)
 
 
 def test_a_journal_that_was_made_anew_is_an_error() -> None:

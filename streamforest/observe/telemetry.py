@@ -1,0 +1,203 @@
+"""What a run reports about itself while it works: typed events, for whoever listens.
+
+Evaluation (`measures`) and Prometheus (`prometheus`) are two listeners. Events carry plain data; what is
+costly to find out is a function, which a listener calls only when it needs the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class LogOpened:
+    """The run has a log. `trouble` may be asked from any thread, `lag` while handling an event."""
+
+    trouble: Callable[[], str | None]
+    lag: Callable[[], Mapping[tuple[str, int], int]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAdvanced:
+    """A model predicted and learned a batch."""
+
+    model: str
+    truth: Sequence[Any]
+    """True labels, None where there is none."""
+    predicted: Sequence[Any]
+    seconds: float
+    late: int
+    """How many of them are late labels, of events that were counted without one before."""
+    learned: int
+    """Events that the model has learned since it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSampled:
+    """What one event of a batch took, in seconds; `learn` is None where nothing was learned."""
+
+    model: str
+    predict: float
+    learn: float | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoveltyMeasured:
+    """How new each event of a batch was to a model; infinite where it cannot tell."""
+
+    model: str
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class EventsRead:
+    """So many events ended this way."""
+
+    outcome: Literal["predicted", "not_admitted"]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventRefused:
+    """An event became a dead letter."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStatus:
+    """What the store of late labels holds, and how labels have ended so far."""
+
+    counts: Mapping[str, int]
+    share: float | None
+    waiting: int
+    early: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsRead:
+    """A batch went through the store of late labels."""
+
+    status: LabelStatus
+    labels: int
+    """Records that were labels."""
+    delays: Sequence[float]
+    """Seconds from an event to its label, for those that met."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsRecovered:
+    """The store of late labels is where the last commit left it."""
+
+    status: LabelStatus
+
+
+@dataclass(frozen=True, slots=True)
+class IterationDone:
+    """The main loop has completed an iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The process is alive while it waits or recovers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDoubted:
+    """The outcome of a commit is unknown, and the log has to be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMade:
+    """A commit was made."""
+
+    seconds: float
+    timestamps: Sequence[int]
+    """Of its records, in milliseconds."""
+    newest_class_at: float
+    """When a class was last new, in seconds since 1970; 0 if never."""
+    classes: Mapping[str, Sequence[Any]]
+    """The classes of each model, in the order first seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStarted:
+    """A snapshot was begun, and the stream waited this long for its copy."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWritten:
+    """A snapshot became durable."""
+
+    seconds: float
+    bytes: int
+    summaries: Callable[[], Mapping[str, Mapping[str, Any]]]
+    """Size and shape of each model; costly."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFailed:
+    """A snapshot could not be written (`write`), or its own check refused it (`check`)."""
+
+    reason: Literal["write", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """Owner of so many partitions; or standby, at this event and so many behind the owner."""
+
+    role: Literal["owner", "standby"]
+    partitions: int
+    events: int = 0
+    behind: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the run is at work; if not, why."""
+
+    reason: str | None
+
+
+TelemetryEvent = (
+    LogOpened
+    | BatchAdvanced
+    | BatchSampled
+    | NoveltyMeasured
+    | EventsRead
+    | EventRefused
+    | LabelsRead
+    | LabelsRecovered
+    | IterationDone
+    | Heartbeat
+    | CommitDoubted
+    | CommitMade
+    | SnapshotStarted
+    | SnapshotWritten
+    | SnapshotFailed
+    | RoleChanged
+    | Readiness
+)
+
+
+class Listener(Protocol):
+    """Hears what a run reports; called on the run's own thread."""
+
+    def on_event(self, event: TelemetryEvent) -> None:
+        """Take an event; those that are of no interest are ignored."""
+
+
+class NullTelemetry:
+    """Listens to nothing."""
+
+    def on_event(self, event: TelemetryEvent) -> None:
+        """Ignore it."""
