@@ -237,7 +237,7 @@ def test_check_knows_decoders(tmp_path: Path) -> None:
     ):
         assert part in done.stderr
     done = check(tmp_path, kafka + '[events]\ndecoder = "mine:decode"\nformat = "json"\n')
-    assert "there is a format too; remove one of the two" in done.stderr
+    assert "format is set too; remove one of the two" in done.stderr
     done = check(tmp_path, '[source]\ndataset = "digits"\n[events]\ndecoder = "mine:decode"\n')
     assert "a recorded set or table has no messages to decode" in done.stderr
 

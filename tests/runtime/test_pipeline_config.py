@@ -104,7 +104,7 @@ batch_size = true
         "pipelin: unknown table; did you mean pipeline?",
         "pipeline.name = 'a/b': expected a name of letters",
         "source.max_eventz: unknown key in [source]; did you mean max_events?",
-        "source.dataset = 'digit': no such set; did you mean digits?",
+        "source.dataset = 'digit': no such data set; did you mean digits?",
         "source.schedule.first = 0: expected a whole number from 1 to 1,000,000",
         "model.n_tres: unknown key in [model]; did you mean n_trees?",
         "model.lam = 'much': use a number",

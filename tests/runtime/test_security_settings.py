@@ -33,7 +33,10 @@ def problems(done: Result) -> list[str]:
 def test_a_login_is_described_without_its_password(tmp_path: Path) -> None:
     done = check(tmp_path, LOGIN, KAFKA_PW=WORD)
     assert done.exit_code == 0, done.stderr
-    assert "TLS, logs in as alice by SCRAM-SHA-512, trusts the authorities of this" in done.stdout
+    assert (
+        "TLS, logs in as alice by SCRAM-SHA-512, trusts the certificate authorities of this"
+        in done.stdout
+    )
     assert WORD not in done.output
 
 
@@ -55,7 +58,7 @@ def test_a_password_that_is_written_down_is_refused_and_not_repeated(
     )
     (problem,) = problems(done)
     assert problem.startswith(f"kafka.{key}")
-    assert "a secret is not written here" in problem
+    assert "secrets do not belong here" in problem
     assert "password_env or kafka." in problem
     assert {"flag": "from --set", "environment": name}.get(how, "") in problem
     assert WORD not in done.output
@@ -106,11 +109,11 @@ def test_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
     expected = [
         "kafka.sasl_mechanism = 'GSSAPI': expected one of 'SCRAM-SHA-512', 'SCRAM-SHA-256', 'PLAIN'",
         "kafka.allow_unencrypted_login = 'yes': expected true or false",
-        "kafka.sasl_password_file: there is kafka.sasl_password_env too; remove one of the two",
+        "kafka.sasl_password_file: kafka.sasl_password_env is set too; remove one of the two",
         "kafka.ssl_cafile: has no effect with kafka.security_protocol = 'SASL_PLAINTEXT'; set that to 'SSL'",
-        "kafka.sasl_username: missing; give the name to log in with",
+        "kafka.sasl_username: missing; give the user name",
         "kafka.sasl_password_env: missing; name an environment variable",
-        "kafka.security_protocol = 'SASL_PLAINTEXT': the login would cross the network unencrypted",
+        "kafka.security_protocol = 'SASL_PLAINTEXT': the login would be sent unencrypted",
     ]
     assert len(found) == len(expected)
     for start, problem in zip(expected, found):
@@ -123,7 +126,7 @@ def test_a_login_without_encryption_must_be_allowed(tmp_path: Path) -> None:
     assert "set kafka.allow_unencrypted_login = true" in problem
     done = check(tmp_path, text + "allow_unencrypted_login = true\n", KAFKA_PW=WORD)
     assert done.exit_code == 0
-    assert "go unencrypted, logs in as alice" in done.stdout
+    assert "are unencrypted, logs in as alice" in done.stdout
 
 
 def test_keys_without_effect_are_mistakes(tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ def test_a_wrong_user_is_told_and_nothing_is_tried_with_it(tmp_path: Path, user:
     )
     (problem,) = problems(check(tmp_path, text, KAFKA_PW=WORD))
     assert problem.startswith("kafka.sasl_username = ")
-    assert "expected the name to log in with" in problem
+    assert "expected the user name" in problem
 
 
 def test_every_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Environment variables that look like settings and are none."""
+"""Environment variables that look like settings but are not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection, Mapping
 
 from streamforest.errors import StreamForestWarning
-from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config import schema
 from streamforest.runtime.config.layers import PREFIX
 from streamforest.runtime.processing.models import kinds_with
 
@@ -14,9 +14,9 @@ _KEYS: dict[str, Collection[str]] = {**schema.KEYS, "model": ("kind", "factory")
 
 
 def warn_of_single_underscores(environ: Mapping[str, str]) -> None:
-    """Warn of `STREAMFOREST_MODEL_N_TREES`: with one underscore it has no effect.
+    """Warn about a variable such as `STREAMFOREST_MODEL_N_TREES`, which needs two underscores.
 
-    Only a warning: Kubernetes makes variables of a service's name, and may hit a key.
+    It is only a warning, since Kubernetes derives variables from service names and may hit a key by chance.
     """
     for name in sorted(environ):
         rest = name.removeprefix(PREFIX).lower()
@@ -27,7 +27,7 @@ def warn_of_single_underscores(environ: Mapping[str, str]) -> None:
             if key != rest and (key in keys or (table == "model" and kinds_with(key))):
                 meant = f"{PREFIX}{table}__{key}".upper()
                 warnings.warn(
-                    f"{name}: has no effect; two underscores part table and key: {meant}",
+                    f"{name}: has no effect; two underscores separate table and key: {meant}",
                     StreamForestWarning,
                     stacklevel=2,
                 )

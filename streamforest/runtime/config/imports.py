@@ -9,41 +9,41 @@ from typing import Any
 
 from streamforest.errors import ConfigError
 from streamforest.io.codec.decoders import Function
-from streamforest.runtime.config.local_modules import load_beside, plain
+from streamforest.runtime.config.local_modules import hide_package, load_beside
 from streamforest.text import printable, shown
 
-_MOST = 500
-_LONGEST_VERSION = 64
+_MAX_ERROR = 500  # characters
+_MAX_VERSION = 64  # characters
 
 
 def find_function(key: str, spec: Any, beside: Path) -> Callable[..., Any]:
-    """The function that `module:function` names; ConfigError says what is wrong with it.
+    """The function that `module:function` names; ConfigError if it cannot be loaded.
 
-    The module is the one that stands beside the pipeline file; where there is none, as Python finds it.
+    The module is the file beside the pipeline file; if there is none, whatever Python finds.
     """
     if not isinstance(spec, str) or not all(spec.partition(":")):
         raise ConfigError(f"{key} = {shown(spec)}: expected module:function")
     module, _, name = spec.partition(":")
     try:
-        found = getattr(load_beside(module, beside) or import_module(module), name)
-    except (Exception, SystemExit) as error:  # whatever a stranger's module raises
+        function = getattr(load_beside(module, beside) or import_module(module), name)
+    except (Exception, SystemExit) as error:  # the module is user code and may raise anything
         raise ConfigError(f"{key} = {spec!r}: {failure(error)}") from error
-    if not callable(found):
-        raise ConfigError(f"{key} = {spec!r}: is a {type(found).__name__}, not a function")
-    return found  # type: ignore[no-any-return]
+    if not callable(function):
+        raise ConfigError(f"{key} = {spec!r}: is a {type(function).__name__}, not a function")
+    return function  # type: ignore[no-any-return]
 
 
 def find_decoder(spec: Any, beside: Path) -> Function:
     """The decoder that `events.decoder` names, and its version."""
     call = find_function("decoder", spec, beside)
     version = getattr(call, "version", "")
-    if not isinstance(version, str | int) or len(str(version)) > _LONGEST_VERSION:
+    if not isinstance(version, str | int) or len(str(version)) > _MAX_VERSION:
         raise ConfigError(
-            f"decoder = {spec!r}: its version is {shown(version)}; use a number or a short text"
+            f"decoder = {spec!r}: invalid version {shown(version)}; use a number or a short text"
         )
     return Function(spec, printable(str(version)), call)
 
 
 def failure(error: BaseException) -> str:
-    """What went wrong in code that is not ours, in one line."""
-    return printable(plain(f"{type(error).__name__}: {error}"), _MOST)
+    """An error of user code, as one line."""
+    return printable(hide_package(f"{type(error).__name__}: {error}"), _MAX_ERROR)

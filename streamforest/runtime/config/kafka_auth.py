@@ -1,6 +1,6 @@
-"""The part of `[kafka]` that says how to reach the broker, checked as a whole.
+"""The part of `[kafka]` that says how to connect to the broker, checked as a whole.
 
-A secret has no key of its own: the file names the environment variable or the file it is in.
+No key holds a secret: a key names the environment variable or the file that holds it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.connection import Connection, Security
 from streamforest.io.kafka.auth.secrets import SecretPlace
-from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config import schema
 from streamforest.runtime.config.layers import overlay
 from streamforest.runtime.config.options import Checker, Option
 
 PASSWORD_VARIABLE = "STREAMFOREST_KAFKA_PASSWORD"
-"""Where the password is looked for when no setting names a place."""
+"""The variable with the password if no setting names another."""
 _SECRET = re.compile(r"pass(word|wd|phrase)?|pwd|secret|token|credential", re.IGNORECASE)
 _SSL_KEYS = (
     "ssl_cafile",
@@ -37,7 +37,7 @@ _SASL_KEYS = (
 
 
 def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
-    """Refuse a secret written into a file or a flag, without repeating it."""
+    """Refuse a secret in a file or a flag, without repeating it."""
     raw = check.table("kafka")
     servers = raw.get("bootstrap_servers")
     if isinstance(servers, str) and servers.strip():
@@ -48,7 +48,9 @@ def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
                 "kafka.bootstrap_servers", str(error).removeprefix("kafka.bootstrap_servers: ")
             )
             del raw["bootstrap_servers"]
-    elif "://" in str(servers) or "@" in str(servers):  # in a list, say: not repeated either
+    elif "://" in str(servers) or "@" in str(
+        servers
+    ):  # for example in a list: do not repeat it either
         check.hidden(
             "kafka.bootstrap_servers",
             f"expected {known['bootstrap_servers'].expected} (value not shown)",
@@ -58,7 +60,7 @@ def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
         own = "ssl_key_password" if "key" in key.lower() else "sasl_password"
         check.hidden(
             f"kafka.{key}",
-            "a secret is not written here (value not shown; change it if others can read this): "
+            "secrets do not belong here (value not shown; replace the secret if others can read this): "
             f"put it into an environment variable or a file, and name that in kafka.{own}_env or "
             f"kafka.{own}_file",
         )
@@ -66,7 +68,7 @@ def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
 
 
 def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
-    """What the table says, with everything that is wrong noted; files and secrets are looked at."""
+    """The security settings; every problem is noted, including files and secrets that cannot be read."""
     security = Security(
         protocol=values["security_protocol"],
         ca_file=_path(values["ssl_cafile"]),
@@ -82,14 +84,14 @@ def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
         security = _check_login(check, values, security)
     if security.tls and security.key_file is not None and security.cert_file is None:
         check.problems.append(
-            "kafka.ssl_certfile: missing; an ssl_keyfile belongs to a certificate"
+            "kafka.ssl_certfile: missing; ssl_keyfile is the key of a certificate"
         )
     if not any(problem.startswith("kafka") for problem in check.problems):
-        _look(check, security)
+        _try_files(check, security)
     return security
 
 
-def _look(check: Checker, security: Security) -> None:
+def _try_files(check: Checker, security: Security) -> None:
     """Note every file and secret that cannot be read, not only the first."""
     looks: list[Callable[[], object]] = [security.context] if security.tls else []
     if security.sasl and security.password is not None:
@@ -105,7 +107,7 @@ def _check_login(check: Checker, values: Mapping[str, Any], security: Security) 
     if security.user is None and not any(
         p.startswith("kafka.sasl_username") for p in check.problems
     ):
-        check.problems.append("kafka.sasl_username: missing; give the name to log in with")
+        check.problems.append("kafka.sasl_username: missing; give the user name")
     if security.password is None:
         default = SecretPlace("kafka.sasl_password_env", PASSWORD_VARIABLE)
         security = Security(**{**vars(security), "password": default})
@@ -120,14 +122,14 @@ def _check_login(check: Checker, values: Mapping[str, Any], security: Security) 
         check.problem(
             "kafka.security_protocol",
             security.protocol,
-            "the login would cross the network unencrypted; use 'SASL_SSL', or, where you trust "
-            "the network, set kafka.allow_unencrypted_login = true",
+            "the login would be sent unencrypted; use 'SASL_SSL', or, if you trust the "
+            "network, set kafka.allow_unencrypted_login = true",
         )
     return security
 
 
 def _refuse_idle_keys(check: Checker, security: Security) -> None:
-    """A key that has no effect is a mistake: someone believes that it has one."""
+    """Note keys without effect: whoever set them expects one."""
     raw = check.table("kafka")
     for used, keys, kinds in (
         (security.tls, _SSL_KEYS, "'SSL' or 'SASL_SSL'"),
@@ -144,7 +146,7 @@ def _refuse_idle_keys(check: Checker, security: Security) -> None:
 def _place(check: Checker, values: Mapping[str, Any], name: str) -> SecretPlace | None:
     variable, file = values[f"{name}_env"], values[f"{name}_file"]
     if variable is not None and file is not None:
-        check.hidden(f"kafka.{name}_file", f"there is kafka.{name}_env too; remove one of the two")
+        check.hidden(f"kafka.{name}_file", f"kafka.{name}_env is set too; remove one of the two")
         return None
     if variable is not None:
         return SecretPlace(f"kafka.{name}_env", variable=variable)
@@ -156,7 +158,7 @@ def _path(value: str | None) -> Path | None:
 
 
 def _refuse_other_tables(check: Checker) -> None:
-    """A misspelt table must not go unseen, nor a flag without effect. A variable may be for a
+    """Note unknown tables, and flags without effect. A variable is no mistake: it may be meant for a
     pipeline file that another command reads.
     """
     for dotted, origin in check.settings.origins.items():
@@ -165,13 +167,15 @@ def _refuse_other_tables(check: Checker) -> None:
             if not key:
                 check.unknown(table, schema.TABLES)
         elif table != "kafka" and key and origin == "--set":
-            check.hidden(dotted, "has no effect without a pipeline file; only kafka.… has")
+            check.hidden(
+                dotted, "has no effect without a pipeline file; only kafka.… settings have"
+            )
 
 
 def connection_from(
     environ: Mapping[str, str], flags: Iterable[str], servers: str | None, default: str
 ) -> Connection:
-    """How to reach a broker for a command without a pipeline file: flags over environment.
+    """The connection for a command without a pipeline file: flags override the environment.
 
     `STREAMFOREST_KAFKA__SECURITY_PROTOCOL=SASL_SSL` and `--set kafka.security_protocol=SASL_SSL` both
     mean `security_protocol = "SASL_SSL"` in `[kafka]`.

@@ -1,7 +1,7 @@
-"""Where a setting comes from: flag over environment over file.
+"""Settings in layers: a flag overrides the environment, and the environment overrides the file.
 
-Each layer says `table.key = value`; the last one to name a key wins, and the name of that layer is
-kept, so that an error can say where the wrong value stands.
+Each layer says `table.key = value`. The topmost layer that sets a key wins, and its name is kept, so that an
+error can say where the wrong value comes from.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from streamforest.text import shown
 
 PREFIX = "STREAMFOREST_"
 _MAX_BYTES = 1 << 20
-_DEEPEST = 50  # levels of tables and lists
-_MOST_BITS = 1_024  # of a whole number
+_MAX_DEPTH = 50  # levels of tables and lists
+_MAX_BITS = 1_024  # of a whole number
 
 
 @dataclass
@@ -29,11 +29,11 @@ class Settings:
     origins: dict[str, str] = field(default_factory=dict)
 
     def set(self, dotted: str, value: Any, origin: str) -> None:
-        """Put one value over whatever a lower layer said."""
+        """Set one value, over whatever a lower layer has set."""
         *parents, key = dotted.split(".")
         table = self.tables
         for depth, parent in enumerate(parents):
-            if parent not in table:  # a table that this layer alone knows of
+            if parent not in table:  # only this layer has the table
                 self.origins[".".join(parents[: depth + 1])] = origin
             inner = table.setdefault(parent, {})
             if not isinstance(inner, dict):
@@ -47,7 +47,7 @@ class Settings:
         self.origins[dotted] = origin
 
     def where(self, dotted: str) -> str:
-        """` (from …)` for a value that is not from the file, else nothing."""
+        """` (from …)` for a value that is not from the file, else an empty string."""
         origin = self.origins.get(dotted)
         return f" (from {origin})" if origin else ""
 
@@ -56,7 +56,7 @@ def gather(path: Path, environ: Mapping[str, str], flags: Iterable[str] = ()) ->
     """Read the pipeline file and lay environment variables and `--set` flags over it.
 
     `STREAMFOREST_MODEL__N_TREES=20` and `--set model.n_trees=20` both mean `n_trees = 20` in
-    `[model]`. Variables without a double underscore are no settings and are left alone.
+    `[model]`. Variables without a double underscore are not settings and are ignored.
     """
     return overlay(_read(path), environ, flags)
 
@@ -64,7 +64,7 @@ def gather(path: Path, environ: Mapping[str, str], flags: Iterable[str] = ()) ->
 def overlay(
     tables: dict[str, Any], environ: Mapping[str, str], flags: Iterable[str] = ()
 ) -> Settings:
-    """Environment variables and `--set` flags over the tables of a file."""
+    """The tables of a file with environment variables and `--set` flags laid over them."""
     settings = Settings(tables)
     for name in sorted(environ):
         if name.startswith(PREFIX) and "__" in name.removeprefix(PREFIX):
@@ -74,16 +74,15 @@ def overlay(
         dotted, equals, text = flag.partition("=")
         dotted = dotted.strip()
         if not equals or "." not in dotted or not all(dotted.split(".")):
-            told = (
-                shown(dotted) if equals else "without '='"
-            )  # what stands behind it may be a secret
-            raise ConfigError(f"--set {told}: expected table.key=value, e.g. model.n_trees=20")
+            # without "=" the text may be a secret, so it is not repeated
+            given = shown(dotted) if equals else "without '='"
+            raise ConfigError(f"--set {given}: expected table.key=value, e.g. model.n_trees=20")
         settings.set(dotted, parse_value(text.strip()), "--set")
     return settings
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value where the text is one, else the text itself, so strings need no quotes.
+    """The TOML value that the text is, else the text itself: strings need no quotes.
 
     >>> parse_value("20"), parse_value("0.1"), parse_value("true"), parse_value("soft")
     (20, 0.1, True, 'soft')
@@ -98,7 +97,7 @@ def parse_value(text: str) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; whatever is wrong with it is a ConfigError that names it."""
+    """The tables of a TOML file; ConfigError if it cannot be read."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -106,12 +105,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file; give the path of a pipeline file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError:  # a NUL in it
-        raise ConfigError(f"{shown(str(path))}: no file can be called that") from None
+    except ValueError:  # a NUL in the path
+        raise ConfigError(f"{shown(str(path))}: not a valid file name") from None
     if len(raw) > _MAX_BYTES:
         raise ConfigError(f"{path}: larger than 1 MB; a pipeline file is a short TOML text")
     try:
-        tables = tomllib.loads(raw.decode("utf-8-sig"))  # some editors begin with a byte order mark
+        tables = tomllib.loads(raw.decode("utf-8-sig"))  # some editors write a byte order mark
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except (ValueError, RecursionError) as error:
@@ -121,14 +120,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_sizes(path: Path, tables: dict[str, Any]) -> None:
-    """ConfigError for what no key could hold and no message could show."""
+    """ConfigError for values too large for any key, and too large to show in a message."""
     waiting: list[tuple[str, int, Any]] = [("", 0, tables)]
     while waiting:
         name, depth, value = waiting.pop()
-        if depth > _DEEPEST:
-            raise ConfigError(f"{path}: {name}… is nested deeper than {_DEEPEST} levels")
-        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-            raise ConfigError(f"{path}: {name}: a whole number of over {_MOST_BITS} bits")
+        if depth > _MAX_DEPTH:
+            raise ConfigError(f"{path}: {name}… is nested deeper than {_MAX_DEPTH} levels")
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            raise ConfigError(f"{path}: {name}: a whole number of over {_MAX_BITS} bits")
         inner: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
         if isinstance(value, list):
             inner = enumerate(value)

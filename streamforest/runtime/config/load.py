@@ -1,9 +1,9 @@
 """A pipeline's configuration: typed, and checked as a whole before anything starts.
 
-Every wrong value is reported at once, each with its table and key, the value, where it was set and
-what would be right. An unknown key is refused, since a misspelt one would silently be a default.
-Source and models are opened as part of the check: they are the judges of their own settings. On Kafka
-the source is for `replay` alone, and opened there.
+All problems are reported at once, each with its key, the value, where it was set and what is allowed. An
+unknown key is an error, since a misspelt key would otherwise silently keep its default. Source and models
+are opened as part of the check, because only they can judge their own settings. On Kafka only `replay` reads
+the source, and opens it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamforest.io.codec.decoders import Function
 from streamforest.io.codec.events import Bounds
 from streamforest.io.kafka.topics import Topics
 from streamforest.io.sources.dataset import Source
-from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config import schema
 from streamforest.runtime.config.environment import warn_of_single_underscores
 from streamforest.runtime.config.imports import find_decoder
 from streamforest.runtime.config.kafka_auth import read_security, refuse_secrets
@@ -46,7 +46,7 @@ MAIN = "main"
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A configuration, and what was opened to check it: source, new models by name, decoder."""
+    """A checked configuration, and what was opened to check it: source, new models by name, decoder."""
 
     config: Config
     source: Source | None
@@ -60,9 +60,9 @@ def load_pipeline(
     flags: Iterable[str] = (),
     bootstrap_servers: str | None = None,
 ) -> Pipeline:
-    """Read, check and open a pipeline; ConfigError with everything that is wrong.
+    """Read, check and open a pipeline; ConfigError lists all problems.
 
-    `bootstrap_servers` puts a broker between the recorded source and the loop, whatever the file says.
+    `bootstrap_servers` sends the recorded source through that broker, whatever the file says.
     """
     warn_of_single_underscores(environ or {})
     settings = gather(path, environ or {}, flags)
@@ -91,7 +91,7 @@ def load_pipeline(
     topics = Topics.of(str(name), **check.read("topics", schema.TOPICS))
     for topic, keys in topics.shared().items():
         check.problem(
-            f"topics.{keys[-1]}", topic, f"{keys[0]} has that name too; each needs its own"
+            f"topics.{keys[-1]}", topic, f"{keys[0]} has the same name; each needs its own"
         )
     labels = _labels(check, topics, on_kafka=kafka is not None)
     described, models = _models(check, path.parent)
@@ -143,14 +143,12 @@ def _kafka(check: Checker, name: str) -> KafkaTable | None:
 
 
 def _labels(check: Checker, topics: Topics, on_kafka: bool) -> LabelsTable | None:
-    """`[labels]`, or a topic of their own, says that labels come by themselves."""
+    """`[labels]`; None if neither it nor a topic of labels is set, so that labels come with their events."""
     values = check.read("labels", schema.LABELS)
     if "labels" not in check.settings.tables and topics.labels is None:
         return None
     if not on_kafka:
-        check.problem(
-            "labels", "…", "labels by themselves come on Kafka only; add [kafka] bootstrap_servers"
-        )
+        check.problem("labels", "…", "late labels need Kafka; add [kafka] bootstrap_servers")
     return LabelsTable(**values)
 
 
@@ -161,9 +159,9 @@ def _decoder(
     if spec is None:
         return None
     if "format" in check.table("events"):
-        check.problem("events.decoder", spec, "there is a format too; remove one of the two")
+        check.problem("events.decoder", spec, "format is set too; remove one of the two")
     if recorded is not None and not is_lines(recorded):
-        check.problem("events.decoder", spec, "a recorded set or table has no messages to decode")
+        check.problem("events.decoder", spec, "a data set or table has no messages to decode")
     try:
         return find_decoder(spec, beside)
     except ConfigError as error:
@@ -184,7 +182,7 @@ def _models(check: Checker, beside: Path) -> tuple[list[ModelTable], dict[str, M
         raw = dict(raw)
         name = raw.pop("name", f"shadow{number + 1}")
         if not isinstance(name, str) or not schema.NAME.fullmatch(name) or name in models:
-            check.problem(f"shadow.{number}.name", name, "expected a name of its own")
+            check.problem(f"shadow.{number}.name", name, "expected a name that no other model has")
             continue
         named.append((f"shadow.{number}", name, raw))
     for where, name, parameters in named:
@@ -204,7 +202,11 @@ def _model(
     if factory is not None:
         table = ModelTable(name, "factory", parameters, str(factory))
         if parameters:
-            check.problem(f"{where}.factory", factory, "a factory takes no further keys")
+            check.problem(
+                f"{where}.factory",
+                factory,
+                "other keys have no effect beside a factory; remove them",
+            )
             return table, None
         try:
             return table, from_factory(str(factory), beside)
@@ -235,7 +237,7 @@ def _model(
 
 
 def _listed(path: Path, problems: list[str]) -> str:
-    """One problem on one line; several as a list under the file's name."""
+    """One problem as one line, several as a list under the file's name."""
     if len(problems) == 1:
         return f"{path}: {problems[0]}"
     return "\n  ".join([f"{path}: {len(problems)} problems", *problems])

@@ -1,13 +1,13 @@
-"""Modules that stand beside a pipeline file, loaded by their path.
+"""Modules beside a pipeline file, loaded by their path.
 
 `factory = "orders:model"` means the file `orders.py` beside the pipeline file, whatever else on this machine
-has that name, and only the pipeline gets it: `import orders` elsewhere finds what it always found,
-`sys.path` stays as it is, and the `orders.py` of another pipeline is another module. To that end each folder
-is a package with a name of its own, `streamforest_beside_…`, and its files are modules of it.
+has that name. Nobody else sees it: `import orders` elsewhere finds what it always found, `sys.path` is
+unchanged, and the `orders.py` of another pipeline is another module. To achieve that, each folder is a
+package with a name of its own, `streamforest_beside_…`, and its files are modules of that package.
 
-What such a module imports is looked for as Python does, and where there is none beside it: `import helper`
-finds a `helper.py` there, `import json` is Python's own even beside a `json.py`, and `from . import json` is
-the one beside.
+Imports inside such a module follow Python's rules first and look beside the module last: `import helper`
+finds a `helper.py` there, `import json` is Python's own even if there is a `json.py`, and
+`from . import json` is the one beside it.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _PREFIX = "streamforest_beside_"
 
 
 def load_beside(name: str, folder: Path) -> ModuleType | None:
-    """The module of that name, dots and all, in a folder; None where there is none."""
+    """The module with this dotted name in a folder; None if there is none."""
     here = str(folder.resolve())
     if not _is_there(name, here):
         return None
     return import_module(f"{_package(here)}.{name}")
 
 
-def plain(text: str) -> str:
-    """A message with modules called as their files are.
+def hide_package(text: str) -> str:
+    """A message without the internal package names.
 
-    >>> plain("module 'streamforest_beside_0123456789abcdef.orders' has no attribute 'f'")
+    >>> hide_package("module 'streamforest_beside_0123456789abcdef.orders' has no attribute 'f'")
     "module 'orders' has no attribute 'f'"
     """
     return re.sub(rf"{_PREFIX}[0-9a-f]{{16}}\.?", "", text)
 
 
 def _is_there(name: str, folder: str) -> bool:
-    """Whether a folder holds a module; a folder without `__init__.py` is none, its files are."""
+    """Whether a folder holds a module. A folder without `__init__.py` is not a module, but its files are."""
     places: Sequence[str] = [folder]
     found = None
     for part in name.split("."):
@@ -66,14 +66,14 @@ def _is_there(name: str, folder: str) -> bool:
 
 
 def _package(folder: str) -> str:
-    """The name of the package that a folder is, made at the first call."""
+    """The name of the package for a folder; the first call creates it."""
     name = (
         _PREFIX
         + hashlib.blake2b(folder.encode(errors="surrogateescape"), digest_size=8).hexdigest()
     )
     if name not in sys.modules:
         if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Finder())  # it answers for these packages alone
+            sys.meta_path.insert(0, _Finder())  # it only finds modules of these packages
         package = ModuleType(name)
         package.__path__ = [folder]
         sys.modules[name] = package
@@ -81,22 +81,22 @@ def _package(folder: str) -> str:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of these packages, and lets them find each other."""
+    """Finds the modules of the packages that are made here."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The file of a module, in the folders of its package."""
+        """The module's file in its package's folder."""
         if not fullname.startswith(_PREFIX):
             return None
         return next(filter(None, (_files(place).find_spec(fullname) for place in path or ())), None)
 
 
 class _Loader(SourceFileLoader):
-    """A source file whose `import` looks beside it last."""
+    """Loads a source file whose `import` looks beside the file last."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module."""
+        """Run the module with its own `import`."""
         package = module.__name__.partition(".")[0]
         own = {**vars(builtins), "__import__": _import_within(package)}
         module.__dict__["__builtins__"] = own
@@ -113,7 +113,7 @@ def _files(folder: str) -> FileFinder:
 
 
 def _import_within(package: str) -> Callable[..., ModuleType]:
-    """What `import` does in a module of a package: as everywhere, and then in the package."""
+    """The `import` of a module of a package: Python's own first, then the package."""
 
     def import_(
         name: str,

@@ -1,6 +1,6 @@
-"""What one key of a pipeline file may hold, and the check of a table against its options.
+"""The allowed values of a key of a pipeline file, and the check of a table against them.
 
-Nothing here raises: what is wrong goes to a list, so that all of it can be reported at once.
+Nothing here raises: problems are collected in a list, so that all of them are reported at once.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from streamforest.runtime.config.layers import Settings
 from streamforest.text import shown
 
 REQUIRED: Any = object()
-"""Default of an option that must be given."""
+"""The default of an option that must be set."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """A key: what it accepts, in a test and in words, and its default."""
+    """A key: what it accepts (as a test and in words) and its default."""
 
     accepts: Callable[[Any], bool]
     expected: str
     default: Any = REQUIRED
     shown: bool = True
-    """Whether a wrong value is repeated in the message; one that may be a secret is not."""
+    """Whether a message may repeat a wrong value. One that may be a secret is not repeated."""
 
 
 def whole(least: int, most: int, default: Any = REQUIRED) -> Option:
-    """A whole number within bounds (`true` is none).
+    """A whole number within bounds (`true` is not one).
 
     >>> whole(1, 10).accepts(10), whole(1, 10).accepts(True), whole(1, 10).expected
     (True, False, 'a whole number from 1 to 10')
@@ -62,13 +62,13 @@ class Checker:
         self.problems: list[str] = []
 
     def problem(self, dotted: str, value: Any, remedy: str) -> None:
-        """Note a wrong value with its key, its origin and what would be right."""
-        told = f"{dotted} = {shown(value)}{self.settings.where(dotted)}: {remedy}"
-        if told not in self.problems:  # a table may be looked at more than once
-            self.problems.append(told)
+        """Note a wrong value with its key, its origin and the remedy."""
+        text = f"{dotted} = {shown(value)}{self.settings.where(dotted)}: {remedy}"
+        if text not in self.problems:  # a table may be read more than once
+            self.problems.append(text)
 
     def hidden(self, dotted: str, remedy: str) -> None:
-        """Note a value that is wrong and must not be repeated."""
+        """Note a wrong value that must not be repeated."""
         self.problems.append(f"{dotted}{self.settings.where(dotted)}: {remedy}")
 
     def unknown(self, dotted: str, valid: list[str]) -> None:
@@ -79,7 +79,7 @@ class Checker:
         self.problems.append(f"{dotted}{where}: {kind}; {nearest(name, valid)}")
 
     def table(self, dotted: str) -> dict[str, Any]:
-        """The raw table called `dotted`; empty where there is none."""
+        """The raw table called `dotted`; empty if there is none."""
         here: Any = self.settings.tables
         for name in dotted.split("."):
             here = here.get(name, {}) if isinstance(here, dict) else {}
@@ -93,7 +93,7 @@ class Checker:
     ) -> dict[str, Any]:
         """The checked values of a table; a wrong one is noted and replaced by its default.
 
-        `also` names further keys that someone else reads.
+        `also` names further keys that are read elsewhere.
         """
         raw = self.table(dotted)
         for key in raw:

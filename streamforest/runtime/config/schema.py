@@ -1,4 +1,4 @@
-"""The tables of a pipeline file: what each key may hold and what it is when left out."""
+"""The tables of a pipeline file: the allowed values and the default of each key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ModelTable:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """`[source]`: a recorded set or file, how many of its events, when its classes appear."""
+    """`[source]`: a recorded data set or file, how many of its events, and when its classes appear."""
 
     dataset: str | None
     file: Path | None
@@ -55,13 +55,13 @@ class KafkaTable:
 
     @property
     def connection(self) -> Connection:
-        """For every client of the pipeline."""
+        """The connection of every client of the pipeline."""
         return Connection(self.bootstrap_servers, self.security)
 
 
 @dataclass(frozen=True)
 class LabelsTable:
-    """`[labels]`: labels that come by themselves, how long they are waited for and how many."""
+    """`[labels]`: labels that come later; how long, and how many, events wait for them."""
 
     expire_after_seconds: int
     max_events: int
@@ -73,7 +73,7 @@ class LabelsTable:
 
 @dataclass(frozen=True)
 class RunTable:
-    """`[run]`: sizes and intervals, where files go."""
+    """`[run]`: sizes, intervals and the folder."""
 
     batch_size: int
     commit_interval_ms: int | None
@@ -113,13 +113,13 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def choice(*values: str, default: Any) -> Option:
-    """One of a few words."""
+    """One of several words."""
     listed = ", ".join(repr(value) for value in values)
     return Option(lambda value: value in values, f"one of {listed}", default)
 
 
 def text(expected: str, default: Any = None) -> Option:
-    """Any text but an empty one, or one that no file or host can be called by."""
+    """Any text that is not empty and contains no NUL."""
     return Option(
         lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
         expected,
@@ -146,7 +146,7 @@ PIPELINE = {
     "name": Option(_is_name, "a name of letters, digits, '.', '_' and '-', at most 100"),
 }
 SOURCE = {
-    "dataset": text("the name of a recorded set"),
+    "dataset": text("the name of a recorded data set"),
     "file": text("the path of a .jsonl, .csv or .parquet file"),
     "max_events": whole(1, 10**12, default=None),
     "label_column": text("the column that holds the label", "y"),
@@ -178,26 +178,26 @@ KAFKA = {
 }
 _PLACE = Option(
     lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
-    "the name of the place, not the secret itself",
+    "the name of a variable or file, not the secret itself",
     None,
     shown=False,
 )
 SECURITY = {
     "security_protocol": choice(*PROTOCOLS, default="PLAINTEXT"),
-    "ssl_cafile": text("the path of a PEM file with the broker's authority"),
+    "ssl_cafile": text("the path of a PEM file with the broker's certificate authority"),
     "ssl_certfile": text("the path of a PEM file with the client's certificate"),
     "ssl_keyfile": text("the path of a PEM file with the client's private key"),
     "ssl_key_password_env": _PLACE,
     "ssl_key_password_file": _PLACE,
     "sasl_mechanism": choice(*MECHANISMS, default=MECHANISMS[0]),
-    "sasl_username": text("the name to log in with, as text (a number in quotes)"),
+    "sasl_username": text("the user name as text (put a number in quotes)"),
     "sasl_password_env": _PLACE,
     "sasl_password_file": _PLACE,
     "allow_unencrypted_login": Option(
         lambda value: isinstance(value, bool), "true or false", False
     ),
 }
-"""The keys of `[kafka]` that say how to reach the broker, beside `bootstrap_servers`."""
+"""The keys of `[kafka]` that say how to connect, in addition to `bootstrap_servers`."""
 _TOPIC = Option(
     lambda value: (
         isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None
@@ -263,7 +263,7 @@ KEYS: dict[str, dict[str, Option]] = {
     "run": RUN,
     "metrics": METRICS,
 }
-"""The keys of every table but those of models, which are the parameters of a forest."""
+"""The keys of every table except `[model]` and `[[shadow]]`, whose keys are a forest's parameters."""
 TABLES = [
     "pipeline",
     "source",
@@ -284,11 +284,10 @@ TABLES = [
 def run_table(
     values: Mapping[str, Any], name: str, on_kafka: bool, through: bool = False
 ) -> RunTable:
-    """`[run]` with the defaults of a broker, or of a recorded file.
+    """`[run]` with the defaults for a broker, or for a recorded file.
 
-    A file's commits are counted in events alone, so that a run that was killed writes the very bytes
-    of one that was not; its snapshots too, where the one before is written by then. The same file
-    sent `through` a broker is another run, with a folder of its own.
+    A file run commits by number of events alone, so that a run that was killed writes the same bytes as an
+    uninterrupted one. Sending the same file `through` a broker is another run, with a folder of its own.
     """
     folder = Path(values["folder"] or f"runs/{name}")
     every = values["snapshot_interval_events"] or (None if on_kafka else 1_000)

@@ -1,4 +1,4 @@
-"""`[source]`: the recorded set or file of a pipeline, checked, and opened where it is read."""
+"""`[source]`: the recorded data set or file of a pipeline, checked, and opened if it is read here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamforest.io.codec.events import Bounds
 from streamforest.io.sources.dataset import ClassSchedule, RecordedSource, Source
 from streamforest.io.sources.files import LINES, open_file
 from streamforest.io.sources.scheduled import ScheduledFile
-from streamforest.runtime.config import schema as schema
+from streamforest.runtime.config import schema
 from streamforest.runtime.config.options import Checker, nearest
 from streamforest.runtime.config.schema import Config, SourceTable
 
@@ -20,10 +20,10 @@ _OWN_KEY = re.compile(r"(file|label_column|id_column) = ")
 def read_source(
     check: Checker, bounds: Bounds, needed: bool
 ) -> tuple[SourceTable | None, Source | None]:
-    """The table and, where it is needed and nothing is wrong with it, the source itself.
+    """The table and, if it is `needed` and valid, the opened source.
 
-    Only the labels of the data can tell whether a schedule's order is right, so it is opened here. A
-    consumer of a topic does not need it: there it is only for `replay`, maybe on another machine.
+    Checking a schedule's order needs the labels of the data, so the source is opened here. A consumer of a
+    topic does not need it: only `replay` reads it, perhaps on another machine.
     """
     if not needed and "source" not in check.settings.tables:
         return None, None
@@ -39,7 +39,7 @@ def read_source(
 
 
 def open_source(table: SourceTable, bounds: Bounds) -> Source:
-    """The source that a table describes; ConfigError names the key that keeps it from being read."""
+    """The source that a table describes; ConfigError names the key at fault if it cannot be read."""
     try:
         if table.file is None:
             return RecordedSource.open(str(table.dataset), table.max_events, table.schedule)
@@ -53,27 +53,27 @@ def open_source(table: SourceTable, bounds: Bounds) -> Source:
 
 
 def recorded_in(config: Config) -> Source:
-    """What a pipeline replays to its topic, in the topic's own format."""
+    """The source that `replay` sends to the pipeline's topic; ConfigError if there is none."""
     if config.source is None:
-        raise ConfigError("[source]: missing; replay and --broker send a recorded set or file")
+        raise ConfigError("[source]: missing; replay and --broker send a recorded data set or file")
     refusal = lines_in_msgpack(config.source, config.events_format)
     if refusal is not None:
         raise ConfigError(refusal)
     return open_source(config.source, config.bounds)
 
 
-def lines_in_msgpack(table: SourceTable, form: str) -> str | None:
-    """Why no event of this source could be read; None where they can."""
-    if form != "msgpack" or not is_lines(table):
+def lines_in_msgpack(table: SourceTable, format: str) -> str | None:
+    """Why the events of this source cannot be read in this format; None if they can."""
+    if format != "msgpack" or not is_lines(table):
         return None
     return (
-        f"events.format = 'msgpack': the lines of {table.file} are JSON and taken as they are; "
-        "remove it, or give a table or a recorded set"
+        f"events.format = 'msgpack': the lines of {table.file} are JSON and are used unchanged; "
+        "remove it, or give a table or a data set"
     )
 
 
 def is_lines(table: SourceTable | None) -> bool:
-    """Whether a source is a file of messages, which go out as they are."""
+    """Whether a source is a file of messages, which are sent unchanged."""
     return table is not None and table.file is not None and table.file.suffix in LINES
 
 
@@ -81,13 +81,13 @@ def _table(check: Checker) -> SourceTable:
     values = check.read("source", schema.SOURCE, also=("schedule",))
     dataset, file, known = values["dataset"], values["file"], RecordedSource.names()
     if dataset is not None and file is not None:
-        check.problem("source.file", file, "there is a dataset too; remove one of the two")
+        check.problem("source.file", file, "dataset is set too; remove one of the two")
     if dataset is not None and dataset not in known:
-        check.problem("source.dataset", dataset, f"no such set; {nearest(dataset, known)}")
+        check.problem("source.dataset", dataset, f"no such data set; {nearest(dataset, known)}")
     raw = check.table("source")
     if dataset is None and file is None and "dataset" not in raw and "file" not in raw:
         check.problems.append(
-            "source.dataset: missing; give the name of a recorded set, a file, or [kafka] bootstrap_servers"
+            "source.dataset: missing; give the name of a data set, a file, or [kafka] bootstrap_servers"
         )
     schedule = None
     if "schedule" in raw:

@@ -210,7 +210,7 @@ def test_its_name_and_version_are_known(tmp_path: Path, module: Callable[[str], 
     )
     assert find_decoder(f"{name}:f", tmp_path).name == f"{name}:f"
     assert find_decoder(f"{name}:g", tmp_path).name == f"{name}:g@3"
-    with pytest.raises(ConfigError, match="its version is \\[1\\]"):
+    with pytest.raises(ConfigError, match="invalid version \\[1\\]"):
         find_decoder(f"{name}:h", tmp_path)
 
 
