@@ -1,1 +1,1 @@
-"""Benchmarks: a module per comparison or per figure of a paper, and the models held against."""
+"""Benchmarks: comparisons of models, the pipeline on a real broker, and the papers' figures."""

@@ -22,7 +22,7 @@ PACKAGES = ("streamforest", "numpy", "numba", "river", "scikit-learn", "capymoa"
 
 
 def choose_core() -> int | None:
-    """The core that measurements are pinned to; None where a process cannot be pinned."""
+    """The core that measurements are pinned to; None if processes cannot be pinned."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     return max(os.sched_getaffinity(0))
@@ -53,7 +53,7 @@ def pinned(core: int | None) -> Iterator[None]:
 
 
 def anonymous_bytes() -> int | None:
-    """Bytes of this process' own memory that are in use; None where the system does not tell.
+    """Bytes of this process's anonymous memory; None if the system does not report it.
 
     Anonymous resident memory leaves out mapped files, so that library code touched for the first
     time does not count. Free memory is given back to the system first where the C library can.
@@ -84,7 +84,7 @@ def java_heap_bytes() -> int | None:
 
 
 def java_version() -> str | None:
-    """Version of the `java` on the path; None where there is none."""
+    """Version of the `java` on the path; None if there is none."""
     try:
         answer = subprocess.run(
             ["java", "-version"], capture_output=True, text=True, timeout=30, check=False
@@ -96,7 +96,7 @@ def java_version() -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that has a say in the figures; "–" for what is not installed."""
+    """Versions of everything that influences the figures; "–" for what is not installed."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -20,7 +20,7 @@ from streamforest.bench import machine
 from streamforest.errors import ConfigError
 
 PIPE_WIDTH = 160
-"""Columns of a table that goes to a file or a pipe, which have no width of their own."""
+"""Width of a table that goes to a file or a pipe, which have no width."""
 
 
 def table_console() -> Console:
@@ -60,7 +60,7 @@ class Bar:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Take the bar off the terminal while something else is printed."""
+        """Hide the bar while something else is printed."""
         self._progress.stop()
         yield
         self._progress.start()
@@ -70,12 +70,12 @@ class Bar:
         self._progress.reset(self._task, total=total, description=what)
 
     def update(self, done: int) -> None:
-        """So many events of the step are done."""
+        """The number of events of the step that are done."""
         self._progress.update(self._task, completed=done)
 
 
 def check_output(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written before hours are spent on what should go there."""
+    """Refuse a file that cannot be written, before hours are spent measuring."""
     if path is None:
         return
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -150,7 +150,7 @@ class Panel:
     y_label: str = "accuracy"
     log_x: bool = False
     marks: Sequence[float] = ()
-    """Where to draw an upright line."""
+    """Where to draw a vertical line."""
 
 
 def plot(path: Path, panels: Sequence[Panel], columns: int = 2) -> None:

@@ -1,4 +1,4 @@
-"""Fig. 5's kind: body parts from depth images, two algorithms held to the same bytes.
+"""As in Fig. 5: body parts from depth images, two algorithms with the same memory bound.
 
 Section 5.3 of Denil et al. 2013, on rendered figures instead of recorded motion (see
 `streamforest.datasets.depth`): up to 50 pixels of each of 20 classes from every training pose, one
@@ -130,7 +130,7 @@ def forests(scale: Scale, seed: int, n_jobs: int) -> dict[str, Forest]:
 
 
 def test_accuracy(models: list[Forest], figures: DepthFigures, scale: Scale) -> list[float]:
-    """Share of test pixels each forest names rightly; features are made once for all of them."""
+    """Share of test pixels that each forest classifies correctly; features are computed once."""
     right, total = np.zeros(len(models)), 0
     for X, y in figures.test_pixels(scale.test_poses, scale.pixels_a_test_pose):
         right += [(named(model, X) == y).sum() for model in models]
@@ -163,7 +163,7 @@ def draw_pose(models: dict[str, Forest], figures: DepthFigures, index: int = 0) 
 
 
 def run(options: Options, watcher: Watcher) -> Figure:
-    """Measure accuracy over poses, and draw one pose as the first run ends up seeing it."""
+    """Measure accuracy over poses, and draw one pose as the first run classifies it in the end."""
     from streamforest.datasets.depth import DepthFigures
 
     scale = scale_of(options)

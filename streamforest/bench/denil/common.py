@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Told how far a figure is."""
+    """Receives the progress of a figure."""
 
     def begin(self, what: str, total: int) -> None:
         """A step of `total` events starts."""
 
     def update(self, done: int) -> None:
-        """So many of its events are done."""
+        """The number of its events that are done."""
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,12 @@ def named(model: Forest, X: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def accuracy(model: Forest, X: NDArray[np.float64], y: NDArray[Any]) -> float:
-    """Share of rows the forest names rightly; the rows are not learned."""
+    """Share of rows that the forest classifies correctly; the rows are not learned."""
     return float((named(model, X) == y).mean())
 
 
 def class_indices(model: Forest, y: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels as indices into the forest's classes; -2, no tree's answer, for one not seen yet."""
+    """Labels as indices into the forest's classes; -2, which no tree answers, for a class not seen yet."""
     place = {label: k for k, label in enumerate(model.classes_)}
     return np.array([place.get(label, -2) for label in y.tolist()], dtype=np.int64)
 

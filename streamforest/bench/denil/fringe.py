@@ -83,7 +83,7 @@ class Source:
 
 
 def sources() -> tuple[list[Source], list[str]]:
-    """The two streams, and a note where one stands in for another."""
+    """The two streams, and a note if one replaces another."""
     from streamforest.datasets import unavailable
 
     first = Source("gaussians", mixture.SETTINGS, 1)
@@ -94,7 +94,7 @@ def sources() -> tuple[list[Source], list[str]]:
 
 
 def bound_name(bound: int | None) -> str:
-    """How tables and legends call a bound."""
+    """The name of a bound in tables and legends."""
     return "unbounded" if bound is None else f"at most {bound:,}"
 
 

@@ -28,7 +28,7 @@ def value_text(value: float, unit: str) -> str:
 
 
 def cell(curve: Curve, point: int, unit: str) -> str:
-    """Mean ± spread at one point; the mean alone where there is one run."""
+    """Mean ± spread at one point; the mean alone for a single run."""
     mean = value_text(curve.mean[point], unit)
     if len(curve.runs) < 2:
         return mean
@@ -82,7 +82,7 @@ def print_figure(console: Console, figure: Figure) -> None:
 
 
 def check_plot_target(target: Path | None) -> None:
-    """Refuse a place for pictures that could not be used, before anything is measured."""
+    """Refuse an unusable target for plots before anything is measured."""
     if target is None:
         return
     if target.suffix:

@@ -45,12 +45,12 @@ TITLE = "Fig. 3: USPS, online against offline"
 
 
 def orders(n: int, passes: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """The order of the rows in each pass, every pass shuffled anew."""
+    """The order of the rows in each pass; every pass is shuffled again."""
     return [rng.permutation(n) for _ in range(passes)]
 
 
 def run(options: Options, watcher: Watcher) -> Figure:
-    """Measure the figure on the official test rows, or say why USPS is not there."""
+    """Measure the figure on the official test rows, or say why USPS is unavailable."""
     from streamforest import ConsistentForestClassifier, OnlineForestClassifier
     from streamforest.datasets import recorded, unavailable
 

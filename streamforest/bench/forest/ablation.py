@@ -1,4 +1,4 @@
-"""What each part of the stream forest is worth: the forest as it is, and with one part changed.
+"""Ablation: the accuracy of the stream forest with one part changed or removed.
 
 Accuracy only, by batches, on the streams of `bench forest`: the mean over the seeds for the forest as it
 is, and for each variant the difference in points. Streams that stay as they are and streams that drift
@@ -31,12 +31,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "without relevance": {"relevance": 0.0},
     "40 trees": {"n_trees": 40},
 }
-"""Variants that are run when none is named."""
+"""The variants that are run by default."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run."""
+    """The settings of a run."""
 
     streams: tuple[str, ...] = ()
     held_out: bool = False
@@ -60,19 +60,19 @@ class Settings:
 
 @dataclass
 class Found:
-    """Mean accuracy by stream, for each variant and for the forest as it is (the name "")."""
+    """Mean accuracy by stream, for each variant and for the unchanged forest (the name "")."""
 
     settings: Settings
     accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 
     def difference(self, variant: str, streams: Sequence[str]) -> float:
-        """Points that a variant is above the forest as it is, mean over the streams."""
+        """Mean gain of a variant over the unchanged forest, in points."""
         gains = [self.accuracy[name][variant] - self.accuracy[name][""] for name in streams]
         return 100 * fmean(gains)
 
     def group(self, drifting: bool) -> list[str]:
-        """The streams that drift, or those that do not."""
+        """The streams with drift, or those without."""
         return [name for name in self.accuracy if datasets.get_spec(name).drifting == drifting]
 
     def as_json(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _forest(trees: int, seed: int, params: dict[str, Any]) -> StreamForestClassi
 def run(
     settings: Settings, begin: Callable[[str, int], None], update: Callable[[int], None]
 ) -> Found:
-    """All variants on all streams; `begin` and `update` are told how far it is."""
+    """Run all variants on all streams; `begin` and `update` receive the progress."""
     found = Found(settings)
     for name in settings.streams or datasets.names(settings.held_out):
         if reason := datasets.unavailable(name):
@@ -132,7 +132,7 @@ def run(
 
 
 def accuracy(forest: StreamForestClassifier, stream: Stream) -> float:
-    """Prequential, by batches."""
+    """Prequential accuracy, in batches."""
     contestant = models.by_batches(forest, stream.features)
     labels = stream.y.tolist()
     right = 0

@@ -1,8 +1,7 @@
-"""The whole benchmark in one table: our first forest and, on each stream, the rival that does best.
+"""The whole benchmark in one table: our first forest and the best rival on each stream.
 
-Rivals may have come differently far, where a budget cut them short. So the best is the one with the
-largest lead over ours (or the smallest lag) over the events that it has seen itself, and ours is shown
-over those same events.
+A budget may have cut rivals short at different events. So the best rival has the largest lead over
+ours (or the smallest lag) over the events that it has seen itself, and ours is shown over the same events.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from rich.table import Table
 from streamforest.bench.forest.results import EqualCpu, ForestResult, Row, StreamResult
 
 LEVEL = 0.001
-"""Accuracies this close are level."""
+"""Accuracies this close count as level."""
 
 FAST = 5.0
-"""Times the rival's events/s that count as fast."""
+"""Speed as a multiple of the rival's that counts as fast."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Duel:
 
     @property
     def lead(self) -> float:
-        """Of ours."""
+        """Our lead in accuracy."""
         ours, rival = self.accuracies
         return ours - rival
 

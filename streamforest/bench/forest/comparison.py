@@ -34,7 +34,7 @@ SHORT = 2_000
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """The settings of a run.
 
     Parameters
     ----------
@@ -114,13 +114,13 @@ class Settings:
 
 
 class Watcher(Protocol):
-    """Told how far the benchmark is."""
+    """Receives the progress of the benchmark."""
 
     def begin(self, what: str, total: int) -> None:
         """A step of `total` events starts."""
 
     def update(self, done: int) -> None:
-        """So many of its events are done."""
+        """The number of its events that are done."""
 
 
 def run(
@@ -128,7 +128,7 @@ def run(
     watcher: Watcher,
     on_stream: Callable[[ForestResult], None] = lambda result: None,
 ) -> ForestResult:
-    """Both comparisons on every stream that can be had on this machine.
+    """Both comparisons on every stream that is available on this machine.
 
     `on_stream` is called after each stream with all results so far: a long benchmark that is
     interrupted has then shown and stored what it found.
@@ -269,7 +269,7 @@ def _match(
 
 @dataclass(frozen=True)
 class Fit:
-    """A number of trees and the run that it was measured by."""
+    """A number of trees and its measured run."""
 
     trees: int
     measurement: Measurement
@@ -284,7 +284,7 @@ def fit_trees(
     tries: int = 4,
     tolerance: float = 1.05,
 ) -> Fit:
-    """The largest number of trees found whose run takes no more CPU time an event than `target`.
+    """The largest number of trees whose run takes at most `target` CPU time per event.
 
     Time grows nearly as a straight line with the trees: a part for each event and a part for each
     tree. The first guess knows one point and leaves the former out, so it errs on the cheap side;
@@ -308,7 +308,7 @@ def fit_trees(
 
 
 def _next_guess(costs: dict[int, float], target: float) -> float:
-    """Trees at which a line through what is known meets the target."""
+    """The number of trees at which a line through the measured points meets the target."""
     nearest = sorted(costs, key=lambda trees: abs(costs[trees] - target))
     near = nearest[0]
     if len(nearest) > 1:

@@ -1,4 +1,4 @@
-"""A stream that does not end: does the forest keep its memory bound and its speed?
+"""A very long stream: does the forest keep its memory bound and its speed?
 
 The stream is made as it goes, a batch at a time, from a seed: overlapping Gaussian blobs, several to a
 class, so that trees always find something to split. With `drift_every` all blobs move to new places
@@ -28,7 +28,7 @@ _BATCH = 1_000
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run."""
+    """The settings of a run."""
 
     model: str = "consistent"
     events: int = 5_000_000
@@ -124,7 +124,7 @@ def run(settings: Settings, on_progress: Callable[[int], None]) -> list[Tenth]:
 
 
 def print_result(console: Console, settings: Settings, tenths: list[Tenth]) -> None:
-    """The curve as a table, and the two numbers it is about."""
+    """The curve as a table, and its two key figures."""
     table = Table(
         title=f"{settings.model}, {settings.trees} trees, {settings.features} features, "
         f"{settings.classes} classes"

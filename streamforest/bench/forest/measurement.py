@@ -23,7 +23,7 @@ from streamforest.bench.forest.models import Batches, Contestant, ModelSpec, One
 from streamforest.datasets import Label, Stream
 
 STEP = 50
-"""Events between two looks at the budget, for models that take one event at a time."""
+"""Events between two checks of the budget, for models that take one event at a time."""
 
 Latency = tuple[float, float, float]
 """(median, 99th percentile, longest) in microseconds."""
@@ -38,7 +38,7 @@ class Measurement:
     marks: tuple[NDArray[np.int64], NDArray[np.int64]]
     """(events done, CPU nanoseconds used so far) after each step."""
     predict_us: Latency | None
-    """None for batches: a call there is hundreds of events."""
+    """None for batches, where a call is hundreds of events."""
     learn_us: Latency | None
     memory_bytes: int | None
     truncated: bool
@@ -50,7 +50,7 @@ class Measurement:
         return len(self.correct)
 
     def cpu_us(self, events: int | None = None) -> float:
-        """CPU microseconds an event over the first `events` events, or all.
+        """CPU microseconds per event over the first `events` events, or all.
 
         Models grow and slow down: speeds, like accuracies, compare only over the same events.
         """
@@ -65,8 +65,8 @@ class Measurement:
 
 
 class _Clocks:
-    """Latencies of a run, in memory that is claimed before the run: recording must not look like
-    growth of the model.
+    """Latencies of a run, in memory that is allocated before the run, so that recording does not look
+    like growth of the model.
     """
 
     def __init__(self, events: int) -> None:
@@ -138,7 +138,7 @@ def measure(
 def _advance(
     contestant: Contestant, stream: Stream, start: int, labels: list[Label], clocks: _Clocks
 ) -> tuple[list[Label | None], int]:
-    """Take the model through the next events: (its predictions, CPU nanoseconds)."""
+    """Move the model through the next events: (its predictions, CPU nanoseconds)."""
     rows = stream.X[start : start + len(labels)]
     if isinstance(contestant, Batches):
         begun = time.process_time_ns()

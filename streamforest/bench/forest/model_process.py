@@ -43,7 +43,7 @@ class ModelAbsent(StreamForestError):
 
 @dataclass(frozen=True)
 class Request:
-    """One run that a worker is asked for."""
+    """A request for one run."""
 
     trees: int
     seed: int
@@ -125,7 +125,7 @@ class ModelProcess:
 
 
 def _context() -> Any:
-    """The way processes are started; the fork server is not there on every platform."""
+    """How processes are started; not every platform has the fork server."""
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOAD)
@@ -179,7 +179,7 @@ def _serve(
 
 
 def _throttled(tell: Callable[[int], None], seconds: float = 0.1) -> Callable[[int], None]:
-    """Pass on a call only when the last one passed on lies long enough back."""
+    """Pass a call on only if enough time has passed since the last one."""
     last = 0.0
 
     def maybe(done: int) -> None:
@@ -193,7 +193,7 @@ def _throttled(tell: Callable[[int], None], seconds: float = 0.1) -> Callable[[i
 
 
 def _why_not(spec: models.ModelSpec, error: Exception) -> tuple[str, str]:
-    """How a failed warm-up is told: what is not there is no failure of the benchmark."""
+    """How to report a failed warm-up: a missing rival is not a failure of the benchmark."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     if isinstance(error, ModuleNotFoundError) and spec.optional:
         return _ABSENT, f"not installed: {error}"

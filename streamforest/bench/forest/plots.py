@@ -16,14 +16,14 @@ _BEFORE, _AFTER, _CLOSE = 500, 2_500, 200
 
 
 def plot_each(folder: Path, result: ForestResult) -> None:
-    """One file a stream."""
+    """One file per stream."""
     folder.mkdir(parents=True, exist_ok=True)
     for stream_result in result.streams:
         plot(folder / f"{stream_result.stream.name}.png", stream_panels(stream_result))
 
 
 def panels(result: ForestResult) -> list[Panel]:
-    """All streams."""
+    """The panels of all streams."""
     return [panel for one in result.streams for panel in stream_panels(one)]
 
 
@@ -70,7 +70,7 @@ def mean_correct(runs: Runs) -> NDArray[np.float64]:
 def _curve(
     correct: NDArray[np.float64], window: int, start: int, stop: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The running mean between two events, without the first few, which average over next to nothing."""
+    """The running mean between two events, without the first few, which average over too little."""
     ends, accuracy = windowed(correct[:stop], window, points=max(200, 200 * stop // (stop - start)))
     shown = (ends >= start) & (ends >= window // 4)
     return ends[shown], accuracy[shown]

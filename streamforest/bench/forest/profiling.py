@@ -1,4 +1,4 @@
-"""Where the time of one event goes when one of our forests is fed dicts.
+"""Where the time of one event goes when one of our forests gets dicts.
 
 The second half of a stream is measured, the first half warms the model up. Measured by itself:
 
@@ -48,7 +48,7 @@ class Profile:
 
     @property
     def calls_us(self) -> float:
-        """What is neither dict nor kernel."""
+        """The time that is neither conversion nor kernel."""
         return self.whole_us - self.dict_us - self.kernel_us
 
     def as_json(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ _WITHOUT: dict[str, dict[str, Any]] = {
 
 
 def _kernel_parts(grown: Any, cost: Callable[[Any], float], repeats: int = 3) -> dict[str, float]:
-    """What the stream forest saves without a part; empty for other forests.
+    """The time that the stream forest saves without a part; empty for other forests.
 
     Copies of one grown forest take turns, and the cheapest of their rounds counts.
     """

@@ -1,4 +1,4 @@
-"""How `bench forest` shows what it found. A further column is one more entry in `COLUMNS`."""
+"""The tables of `bench forest`. To add a column, add an entry to `COLUMNS`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cell = Callable[[StreamResult, Row, Runs], str]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its head and what stands in it for a model that was measured."""
+    """A column of the table: its heading, and its cell for a measured model."""
 
     title: str
     cell: Cell
@@ -81,7 +81,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 NEW_CLASSES = Column("new class at 80 % after", _recall)
-"""Where classes come one after the other."""
+"""Columns for streams whose classes come one after the other."""
 
 
 def columns_of(result: StreamResult) -> tuple[Column, ...]:

@@ -24,7 +24,7 @@ class Runs:
     by_seed: dict[int, list[Measurement]] = field(default_factory=dict)
 
     def add(self, seed: int, measurement: Measurement) -> None:
-        """Enter one run."""
+        """Add one run."""
         self.by_seed.setdefault(seed, []).append(measurement)
 
     @property
@@ -38,7 +38,7 @@ class Runs:
         return min(run.events for run in self.all)
 
     def cpu_us(self, events: int | None = None) -> float:
-        """CPU microseconds an event over the first `events` events; median over the runs."""
+        """CPU microseconds per event over the first `events` events; median over the runs."""
         return median(run.cpu_us(events) for run in self.all)
 
     @property
@@ -87,7 +87,7 @@ class Row:
 
     @property
     def note(self) -> str:
-        """What a reader of the row must know."""
+        """Notes to the row."""
         if self.absent:
             return self.absent
         if self.failed:
@@ -97,7 +97,7 @@ class Row:
         return ""
 
     def lead_over(self, other: Row) -> float:
-        """Accuracy above the other's over the events that both have seen."""
+        """Lead in accuracy over the other, over the events that both have seen."""
         assert self.runs is not None
         assert other.runs is not None
         events = min(self.runs.events, other.runs.events)
@@ -148,7 +148,7 @@ class StreamResult:
     equal_cpu: list[EqualCpu] = field(default_factory=list)
     equal_cpu_failed: list[str] = field(default_factory=list)
     kept: int = 0
-    """Runs that an earlier benchmark had measured."""
+    """Number of runs that were taken from the cache."""
 
     def measured(self) -> list[Row]:
         """The rows that have figures."""
@@ -229,7 +229,7 @@ class StreamResult:
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no infinity."""
+    """None for infinity, which JSON does not have."""
     return value if np.isfinite(value) else None
 
 

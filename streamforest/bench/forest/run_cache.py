@@ -1,9 +1,9 @@
-"""Runs kept on disk, so that a benchmark of hours can be interrupted and goes on where it stopped.
+"""Runs kept on disk, so that a benchmark of hours can be interrupted and resumed.
 
-A cell is one run of one model on one stream: which rows, trees, seed, how many events. Its file holds
-the measurement (NumPy arrays, no pickle) and what it was measured with. A cell measured with another
-version of the model is not found again: it is measured anew. Rivals' cells stay valid while our own
-code changes; ours depend on the sources of our forests and kernels.
+A run is one model on one stream with its rows, trees, seed and number of events. Its file holds the
+measurement (NumPy arrays, no pickle) and what it was measured with. A run with another version of the
+model is not found, and is measured again. Runs of rivals stay valid while our own code changes; ours
+depend on the sources of our forests and kernels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RunCache:
     def find(
         self, spec: ModelSpec, stream: Stream, request: Request, repeat: int
     ) -> Measurement | None:
-        """The measurement of this very run, if it is there and can be read."""
+        """The measurement of exactly this run; None if it is missing or unreadable."""
         if self.folder is None:
             return None
         try:
@@ -96,7 +96,8 @@ class RunCache:
 
 
 class CachedRunner:
-    """A model's process, started when a run is first needed that is not kept; for a `with` block."""
+    """Runs of one model on one stream: from the cache, else measured in a process that is started when
+    first needed. Use it in a `with` block."""
 
     def __init__(self, spec: ModelSpec, stream: Stream, trees: int, cells: RunCache) -> None:
         self.spec = spec
@@ -122,7 +123,7 @@ class CachedRunner:
     def run(
         self, request: Request, on_progress: Callable[[int], None], repeat: int = 0
     ) -> Measurement:
-        """One run. `repeat` tells runs apart that ask for the same."""
+        """One run. `repeat` distinguishes runs with the same request."""
         kept = self._cells.find(self.spec, self._stream, request, repeat)
         if kept is not None:
             self.kept += 1
@@ -136,7 +137,7 @@ class CachedRunner:
 
 
 def describe(spec: ModelSpec, stream: Stream, request: Request, repeat: int) -> dict[str, Any]:
-    """What makes two runs the same run. A budget is no part of it: most runs never meet theirs."""
+    """What identifies a run. The budget is not part of it, since most runs never reach theirs."""
     return {
         "format": _FORMAT,
         "stream": _rows_digest(stream),

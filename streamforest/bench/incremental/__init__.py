@@ -1,1 +1,1 @@
-"""`bench incremental` and `bench hirf`: forests that take in new classes, by the papers' protocols."""
+"""`bench incremental` and `bench hirf`: forests that learn new classes, by the papers' protocols."""

@@ -1,4 +1,4 @@
-"""What else is asked of forests of many classes: cost by classes, latency while trees grow, novelty."""
+"""Further measurements with many classes: cost by classes, latency while trees grow, novelty."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _ROUNDS = 5  # interleaved, of which the median counts
 
 @dataclass(frozen=True)
 class Cost:
-    """Answering when so many classes are known."""
+    """The cost of a prediction at some number of known classes."""
 
     classes: int
     us: float
-    """CPU microseconds an event, median of the rounds."""
+    """CPU microseconds per event, median of the rounds."""
     centroids: float
-    """Rows that an event is held against in all trees together."""
+    """Rows that an event is compared with, in all trees together."""
     product_us: float
     """One single-precision matrix–vector product over as many contiguous rows."""
 
 
 def cost(data: ClassSet, trees: int, mu: int, say: Say = lambda text: None) -> list[Cost]:
-    """Time of an answer by the number of classes, with the papers' settings: trees alone."""
+    """Time of a prediction by the number of classes, with the papers' settings (trees only)."""
     counts = [c for c in _CLASSES if c < data.classes] + [data.classes]
     forests, asked = [], []
     for classes in counts:
@@ -67,7 +67,7 @@ def cost(data: ClassSet, trees: int, mu: int, say: Say = lambda text: None) -> l
 
 
 def _rows_met(forest: NCMForestClassifier, X: NDArray[np.float64]) -> float:
-    """Centroids on an event's ways down, all trees together, on average."""
+    """Mean number of centroids that an event meets in all trees together."""
     x = forest._columns_of(X)
     total = 0
     for tree in forest._trees:
@@ -111,7 +111,7 @@ def cost_panel(costs: list[Cost]) -> Panel:
 
 @dataclass(frozen=True)
 class Latency:
-    """`predict_one` while a forest lives on a stream."""
+    """`predict_one` while a forest learns a stream."""
 
     rebuilding: str
     p50_us: float

@@ -1,6 +1,6 @@
-"""The papers' protocol: a forest of k classes takes in batches of s new ones (Ristin 2016, section 5).
+"""The papers' protocol: a forest of k classes learns batches of s new classes (Ristin 2016, section 5).
 
-Every strategy is held against a forest trained at once on all classes known by then, with the same
+Every strategy is compared with a forest trained at once on all classes known by then, with the same
 settings and the same bags. Retraining at every batch is not run at every batch: its time is measured at
 several numbers of classes and drawn as a line between them.
 """
@@ -20,7 +20,7 @@ from streamforest.errors import ConfigError
 from streamforest.forests.ncm.retraining import STRATEGIES
 
 BATCH_STRATEGIES = ("uls", "igt", "rust", "rtst", "hirf")
-"""In the order of their work."""
+"""By increasing amount of work."""
 
 _POINTS = 5  # numbers of classes at which the retrained forest is measured
 _ENDS = 10  # the oldest and the newest classes, over this
@@ -97,16 +97,16 @@ class Settings:
 
 @dataclass
 class Point:
-    """A forest when so many classes are known."""
+    """The figures of a forest at some number of known classes."""
 
     classes: int
     accuracy: float
     oldest: float
     newest: float
     train_s: float
-    """CPU seconds so far; of the retrained forest those of one training."""
+    """CPU seconds so far; for the retrained forest, those of one training."""
     test_us: float
-    """CPU microseconds an event."""
+    """CPU microseconds per event."""
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Course:
 
     @property
     def last(self) -> Point:
-        """With all classes known."""
+        """The figures with all classes known."""
         return self.points[-1]
 
 
@@ -139,12 +139,12 @@ class Found:
         return [course for course in self.courses if (course.name, course.split) == (name, split)]
 
     def relative(self, course: Course, what: str = "accuracy") -> float:
-        """A figure at the end over the retrained forest's in the same order."""
+        """A final figure as a share of the retrained forest's for the same class order."""
         base = next(c for c in self.of(RETRAINED, course.split) if c.order == course.order)
         return float(getattr(course.last, what) / getattr(base.last, what))
 
     def time_ratio(self, course: Course) -> float:
-        """Training time over that of retraining at every batch."""
+        """Training time as a share of retraining at every batch."""
         base = next(c for c in self.of(RETRAINED, course.split) if c.order == course.order)
         steps = self.settings.steps(self.classes)
         at = [point.classes for point in base.points]
@@ -241,7 +241,7 @@ are shares of the classes. `orders` (Fig. 11) varies nothing but the order of th
 
 
 def swept(settings: Settings, sweep: str, classes: int) -> list[tuple[str, Settings]]:
-    """(what the table calls it, settings) of each value of a sweep."""
+    """(name in the table, settings) for each value of a sweep."""
     parameter, values = SWEEPS[sweep]
     out = []
     for value in values:

@@ -14,7 +14,7 @@ from streamforest.bench.output import Line, Panel
 
 
 def mean_spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± spread; the mean alone where there is one value.
+    """Mean ± spread; the mean alone for a single value.
 
     >>> mean_spread([0.5]), mean_spread([0.4, 0.6])
     ('0.500', '0.500 ± 0.100')
@@ -63,7 +63,7 @@ def _cells(found: Found, courses: list[Course], name: str) -> list[str]:
 
 
 def _order_line(found: Found, split: str) -> str:
-    """In which order of accuracy the strategies stand, for every order of the classes."""
+    """The ranking of the strategies by accuracy, for every class order."""
     orders = sorted({course.order for course in found.courses})
     lines = []
     for order in orders:

@@ -1,4 +1,4 @@
-"""What a snapshot of a large model holds the stream up for, beside a memory copy of its bytes."""
+"""How long a snapshot of a large model stalls the stream, compared with a memory copy of its bytes."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class Stall:
 
     megabytes: float
     copy_seconds: float
-    """To new memory, as a snapshot needs it."""
+    """A copy to new memory, which a snapshot needs."""
     warm_seconds: float
-    """To memory that is there already: the fastest copy there is."""
+    """A copy to memory that is already mapped, the fastest possible."""
     stall_seconds: float
     longest_seconds: float
     """The longest that one event took while a snapshot was written in the background."""
 
     @property
     def times(self) -> float:
-        """The stall in copies of the same bytes, by the fastest of them."""
+        """The stall as a multiple of the fastest copy of the same bytes."""
         return self.stall_seconds / min(self.copy_seconds, self.warm_seconds)
 
 
 def measure_stall(megabytes: int = 100) -> Stall:
-    """Grow a forest to so many megabytes, then begin snapshots of it as the loop does."""
+    """Grow a forest to this size, then take snapshots of it as the loop does."""
     draw = np.random.default_rng(0)
     model = ConsistentForestClassifier(n_trees=50, seed=0)
     while model.summary()["total_bytes"] < megabytes * 1_000_000:
@@ -76,7 +76,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def told(stall: Stall) -> str:
-    """One sentence."""
+    """The result as one sentence."""
     verdict = "ok" if stall.times <= GOAL else "missed"
     return (
         f"snapshot of a model of {stall.megabytes:.0f} MB: the stream waits "

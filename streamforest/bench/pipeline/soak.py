@@ -55,7 +55,7 @@ port = {port}
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, how fast, how late the labels."""
+    """Duration, rate, and delay of the labels."""
 
     minutes: float = 30.0
     rate: float = 300.0
@@ -70,11 +70,11 @@ class Tenth:
     """One tenth of the time."""
 
     minutes: float
-    """When it ended."""
+    """Seconds from the start to its end."""
     process_bytes: int
-    """What the consumer took then."""
+    """Memory of the consumer at that time."""
     events: int
-    """Predicted in it."""
+    """Events predicted in this tenth."""
     p50: float
     p99: float
     """Seconds from record to commit; the upper edge of a bucket."""
@@ -93,7 +93,7 @@ class Feeder(threading.Thread):
         self.sent = 0
 
     def run(self) -> None:
-        """Until stopped."""
+        """Send until stopped."""
         draw, due = random.Random(self._settings.seed), deque[tuple[float, int, bytes]]()
         begun = time.monotonic()
         labels = self._topics.labels or self._topics.events
@@ -131,7 +131,7 @@ class Reading:
 
 
 def read(port: int) -> Reading:
-    """Ask a consumer."""
+    """Read the metrics of a consumer."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
 
@@ -169,13 +169,13 @@ def quantile(before: Reading, after: Reading, q: float) -> float:
 
 
 def memory(pid: int) -> int:
-    """Bytes a process takes now."""
+    """Memory of a process in bytes."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) * 1024 if found else 0
 
 
 def run(settings: Settings, progress: Callable[[str], None] = lambda text: None) -> list[Tenth]:
-    """The whole soak on a broker of its own."""
+    """Run the whole soak on its own broker."""
     with Broker() as broker, tempfile.TemporaryDirectory() as work:
         name, port = f"soak-{uuid.uuid4().hex[:8]}", free_port()
         topics = Topics.of(name, labels=f"{name}.labels")
@@ -253,7 +253,7 @@ def line(tenth: Tenth) -> str:
 
 
 def report(tenths: Sequence[Tenth]) -> str:
-    """The curve, and what became of memory and latency after the warm-up."""
+    """The curve, and the change of memory and latency after the warm-up."""
     rows = [line(tenth) for tenth in tenths]
     warm, last = tenths[2], tenths[-1]
     rows.append(

@@ -1,4 +1,4 @@
-"""What the pipeline costs: its speed beside the sum of its unavoidable parts, on a real broker.
+"""The cost of the pipeline: its throughput against the sum of its unavoidable parts, on a real broker.
 
 The parts are a bare kafka-python poll, the codec and `advance` on the same batches, each timed by
 itself, in the same process, right before the pipeline runs on the same topic. The share is the parts'
@@ -67,7 +67,7 @@ Times = dict[str, float]
 
 
 def now() -> Times:
-    """What every clock says."""
+    """The current time of every clock."""
     return {name: clock() for name, clock in CLOCKS.items()}
 
 
@@ -79,7 +79,7 @@ class Parts:
     events: int = 0
 
     def add(self, name: str, begun: Times, ended: Times) -> None:
-        """Count the time between two looks at the clocks for a part."""
+        """Add the time between two readings of the clocks to a part."""
         spent = self.seconds.setdefault(name, dict.fromkeys(CLOCKS, 0.0))
         for clock in CLOCKS:
             spent[clock] += ended[clock] - begun[clock]
@@ -89,25 +89,25 @@ class Parts:
         return sum(spent[clock] for spent in self.seconds.values())
 
     def each(self, clock: str) -> float:
-        """Seconds an event."""
+        """Seconds per event."""
         return self.total(clock) / self.events
 
 
 @dataclass
 class Result:
-    """One way of running the pipeline beside its parts, round by round."""
+    """One configuration of the pipeline and its parts, round by round."""
 
     shape: str
     publishing: str
     rounds: list[tuple[Parts, Parts]] = field(default_factory=list)
-    """Bare parts and pipeline of each round."""
+    """The bare parts and the pipeline, for each round."""
 
     def share(self, clock: str) -> float:
         """The parts' time divided by the pipeline's, the median of the rounds."""
         return median(bare.each(clock) / whole.each(clock) for bare, whole in self.rounds)
 
     def spread(self, clock: str) -> tuple[float, float]:
-        """The least and the greatest share of a round."""
+        """The smallest and the largest share of a round."""
         shares = [bare.each(clock) / whole.each(clock) for bare, whole in self.rounds]
         return min(shares), max(shares)
 
@@ -203,7 +203,7 @@ def whole_pipeline(where: str | Connection, topic: str, n: int, pack: bool) -> P
 
 
 def secured(pipeline: Pipeline, security: Security) -> Pipeline:
-    """The same pipeline, reaching its broker that way."""
+    """The same pipeline with this connection."""
     assert pipeline.config.kafka is not None
     kafka = replace(pipeline.config.kafka, security=security)
     return replace(pipeline, config=replace(pipeline.config, kafka=kafka))
@@ -255,13 +255,13 @@ def measure(
 
 
 def versions() -> str:
-    """What was measured with what."""
+    """Versions and machine."""
     names = ("kafka-python", "msgspec", "numba", "numpy")
     return ", ".join([f"Apache Kafka {KAFKA}", *(f"{name} {version(name)}" for name in names)])
 
 
 def report(results: list[Result], clock: str = "wall") -> str:
-    """A table of shares by both clocks, judged by one, and one of where the time goes."""
+    """A table of shares by both clocks, judged by one of them, and a table of where the time goes."""
     other = next(name for name in CLOCKS if name != clock)
     lines = [
         versions(),

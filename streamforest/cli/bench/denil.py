@@ -15,26 +15,26 @@ FIGURES = ("2", "3", "5", "fringe")
     "figures",
     type=click.Choice(FIGURES),
     multiple=True,
-    help="Which figure; may be given several times. Default: all.",
+    help="Only this figure. May be repeated.",
 )
-@click.option("--runs", type=click.IntRange(min=1), help="Runs with other seeds.")
+@click.option("--runs", type=click.IntRange(min=1), help="Number of runs, each with its own seed.")
 @click.option(
     "--events",
     type=click.IntRange(min=1),
-    help="Most training events of a run (rows in Fig. 3, pixels in Fig. 5).",
+    help="Maximum number of training events (rows in Fig. 3, pixels in Fig. 5).",
 )
 @click.option("--trees", type=click.IntRange(min=1), help="Trees of every forest.")
 @click.option("--poses", type=click.IntRange(min=1), help="Fig. 5: training poses.")
 @click.option(
     "--candidates",
     type=click.IntRange(1, 4000),
-    help="Fig. 5: offset pairs a leaf draws, λ (of a pool of 4,000).",
+    help="Fig. 5: offset pairs that a leaf draws, λ (of a pool of 4,000).",
 )
-@click.option("--quick", is_flag=True, help="Seconds a figure, to see that it works.")
-@click.option("--full", is_flag=True, help="Fig. 5 at the paper's own scale: hours.")
+@click.option("--quick", is_flag=True, help="A few seconds per figure, to see that it works.")
+@click.option("--full", is_flag=True, help="Fig. 5 at the paper's scale, which takes hours.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "--n-jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Threads a forest."
+    "--n-jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Threads per forest."
 )
 @click.option(
     "--json",
@@ -46,7 +46,7 @@ FIGURES = ("2", "3", "5", "fringe")
     "--plot",
     "plot_target",
     type=click.Path(path_type=Path),
-    help="A picture for each figure: a file name (.png, .svg, .pdf), or a folder.",
+    help="Plot each figure: to a file (.png, .svg, .pdf) or a folder.",
 )
 def denil(
     figures: tuple[str, ...],
@@ -71,7 +71,7 @@ def denil(
     fringe  accuracy and memory under a bounded fringe
     """
     if quick and full:
-        raise click.UsageError("--quick and --full exclude each other; give one of them")
+        raise click.UsageError("--quick and --full exclude each other; give only one")
     from streamforest.bench import denil as benchmark
     from streamforest.bench import output
     from streamforest.bench.denil import report

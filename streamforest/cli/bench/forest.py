@@ -13,59 +13,67 @@ from streamforest.cli.bench import JSON_FILE, PLOT_FILE
 @click.option("--stream", "streams", multiple=True, metavar="NAME", help="Only this stream.")
 @click.option("--model", "models", multiple=True, metavar="NAME", help="Only this model.")
 @click.option(
-    "--held-out", is_flag=True, help="All streams: those that no setting of ours was chosen on."
+    "--held-out", is_flag=True, help="Run the streams that were not used to choose our settings."
 )
 @click.option(
-    "--scheduled", is_flag=True, help="All streams: those whose classes come one after the other."
+    "--scheduled", is_flag=True, help="Run the streams whose classes come one after the other."
 )
 @click.option("--trees", default=10, show_default=True, help="Trees of every forest.")
-@click.option("--our-trees", type=int, help="Trees of our own forests, if not as many.")
-@click.option("--events", type=int, help="Only the first so many events of each stream.")
+@click.option("--our-trees", type=int, help="Trees of our own forests (default: --trees).")
+@click.option("--events", type=int, help="Use only the first N events of each stream.")
 @click.option(
     "--budget",
     type=float,
     metavar="SECONDS",
-    help="Cut a run of one model on one stream short after so much CPU time, and say so.",
+    help="End a run of one model on one stream after this much CPU time, and mark it.",
 )
 @click.option("--repeats", default=3, show_default=True, help="Timed runs for each seed.")
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
-@click.option("--seeds", default=1, show_default=True, help="How many seeds accuracy averages.")
+@click.option(
+    "--seeds", default=1, show_default=True, help="Number of seeds that accuracy is averaged over."
+)
 @click.option(
     "--short-seeds",
     type=int,
-    help="The same on streams of fewer than 2,000 events, where one run says little.",
+    help="The same for streams of fewer than 2,000 events, where a single run says little.",
 )
 @click.option(
     "--equal-cpu",
     default="best",
     show_default=True,
     metavar="best|each|off",
-    help="Which rivals our forests are matched with at equal CPU time.",
+    help="Rivals that our forests are compared with at equal CPU time.",
 )
 @click.option(
-    "--max-trees", default=500, show_default=True, help="Most trees tried at equal CPU time."
+    "--max-trees",
+    default=500,
+    show_default=True,
+    help="Maximum number of trees tried at equal CPU time.",
 )
 @click.option(
     "--resume",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Keep every run here, and take those that are here: go on after an interruption.",
+    help="Keep every run in this folder and reuse those already there, to resume after an interruption.",
 )
 @JSON_FILE
 @click.option(
-    "--plot", "plot_file", type=click.Path(path_type=Path), help="Draw accuracy over events here."
+    "--plot",
+    "plot_file",
+    type=click.Path(path_type=Path),
+    help="Plot accuracy over events to this file.",
 )
 @click.option(
     "--plots",
     "plot_folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Draw accuracy over events here, a file for each stream.",
+    help="Plot accuracy over events to this folder, one file per stream.",
 )
 @click.option(
-    "--profile", is_flag=True, help="Instead: show where our forest spends the time of one event."
+    "--profile", is_flag=True, help="Show where our forest spends the time of one event, and exit."
 )
-@click.option("--list", "listing", is_flag=True, help="Instead: list the streams and the models.")
+@click.option("--list", "listing", is_flag=True, help="List the streams and the models, and exit.")
 def forest(
     streams: tuple[str, ...],
     models: tuple[str, ...],
@@ -91,9 +99,8 @@ def forest(
     """Our forests against River, CapyMOA and onelearn: same streams, same order, one core.
 
     Shows prequential accuracy, events/s, memory and latency at an equal number of trees, and
-    accuracy at equal CPU time. --stream and --model can be given several times; without them all
-    are run. Streams of recorded sets need the folder that STREAMFOREST_DATA names; missing ones
-    are skipped with a word on why.
+    accuracy at equal CPU time. --stream and --model may be repeated; without them, all are run. Recorded
+    streams need the folder that STREAMFOREST_DATA names; a missing one is skipped, and the output says why.
     """
     from streamforest.bench import output
     from streamforest.bench.forest import best_rivals, plots, report
@@ -177,24 +184,26 @@ def _profile(
 @click.command()
 @click.option("--stream", "streams", multiple=True, metavar="NAME", help="Only this stream.")
 @click.option(
-    "--held-out", is_flag=True, help="All streams: those that no setting of ours was chosen on."
+    "--held-out", is_flag=True, help="Run the streams that were not used to choose our settings."
 )
 @click.option(
     "--variant",
     "variants",
     multiple=True,
     metavar="NAME=VALUE,…",
-    help="Parameters to change, instead of the usual list; several times for several variants.",
+    help="Parameters to change, instead of the default variants. May be repeated.",
 )
 @click.option("--trees", default=20, show_default=True, help="Trees of the forest.")
-@click.option("--seeds", default=3, show_default=True, help="How many seeds accuracy averages.")
+@click.option(
+    "--seeds", default=3, show_default=True, help="Number of seeds that accuracy is averaged over."
+)
 @click.option(
     "--short-seeds",
     default=10,
     show_default=True,
-    help="The same on streams of fewer than 2,000 events.",
+    help="The same for streams of fewer than 2,000 events.",
 )
-@click.option("--events", type=int, help="Only the first so many events of each stream.")
+@click.option("--events", type=int, help="Use only the first N events of each stream.")
 @JSON_FILE
 def ablation(
     streams: tuple[str, ...],
@@ -206,7 +215,7 @@ def ablation(
     events: int | None,
     json_file: Path | None,
 ) -> None:
-    """What each part of the stream forest is worth: accuracy with one part changed.
+    """Accuracy of the stream forest with one part changed or removed.
 
     Without --variant: no challengers, no baselines, no neighbours, distances without relevance, and twice
     the trees. Streams with and without drift are averaged separately.
@@ -233,7 +242,7 @@ def ablation(
 
 
 @click.command()
-@click.option("--model", default="consistent", show_default=True, help="Which of our forests.")
+@click.option("--model", default="consistent", show_default=True, help="The kind of forest.")
 @click.option("--events", default=5_000_000, show_default=True, help="Length of the stream.")
 @click.option("--trees", default=10, show_default=True, help="Trees of the forest.")
 @click.option("--features", default=20, show_default=True, help="Features of an event.")
@@ -253,7 +262,7 @@ def endurance(
     json_file: Path | None,
     plot_file: Path | None,
 ) -> None:
-    """A long stream through one forest: speed, accuracy and memory of each tenth of it."""
+    """Speed, accuracy and memory of a forest over a long stream, for each tenth of it."""
     from streamforest.bench import output
     from streamforest.bench.forest import endurance as benchmark
 

@@ -12,10 +12,14 @@ from streamforest.cli.bench import JSON_FILE, PLOT_FILE
 PARTS = ("strategies", "baselines", "cost", "latency", "novelty")
 SETS = "omniglot964, clinc150, caltech101, leaf99, isolet, letter, mnist14, digits"
 _set_option = click.option(
-    "--set", "sets", multiple=True, metavar="NAME", help=f"Only this set: {SETS}."
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="NAME",
+    help=f"Only this data set: {SETS}. May be repeated.",
 )
 _orders_option = click.option(
-    "--orders", default=3, show_default=True, help="Orders of the classes that are averaged."
+    "--orders", default=3, show_default=True, help="Number of class orders that are averaged."
 )
 _trees_option = click.option(
     "--trees", default=25, show_default=True, help="Trees of every forest."
@@ -31,7 +35,7 @@ _trees_option = click.option(
     type=click.Choice(PARTS),
     default=("strategies",),
     show_default=True,
-    help="What is measured; can be given several times.",
+    help="What to measure. May be repeated.",
 )
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="Only this strategy.")
 @click.option(
@@ -45,27 +49,33 @@ _trees_option = click.option(
 @click.option(
     "--sweep",
     type=click.Choice(("centroids", "mu", "initial", "sampling", "chunk", "pi", "orders")),
-    help="Vary this, for the figures of Ristin 2016; orders: ten of them.",
+    help="Vary this parameter, for the figures of Ristin 2016 (orders: ten class orders).",
 )
 @_trees_option
-@click.option("--mu", default=2, show_default=True, help="µ: least rows of a side.")
 @click.option(
-    "--initial", type=int, help="Classes at the start; 20, or a fifth of few, unless given."
+    "--mu", default=2, show_default=True, help="µ: minimum number of rows on each side of a split."
 )
 @click.option(
-    "--chunk", type=int, help="Classes of a batch; 10, or a twentieth of few, unless given."
+    "--initial",
+    type=int,
+    help="Classes at the start (default: 20, or a fifth of all if there are few).",
+)
+@click.option(
+    "--chunk",
+    type=int,
+    help="New classes per batch (default: 10, or a twentieth of all if there are few).",
 )
 @click.option(
     "--side-search",
     default="greedy",
     show_default=True,
-    help="How sides are chosen: greedy, or so many random assignments (the paper: 1024).",
+    help="How to assign classes to sides: greedy, or this many random assignments (the paper: 1024).",
 )
 @click.option(
     "--memory",
     default=1.0,
     show_default=True,
-    help="Rows kept, as a share of all; the retrained forest keeps all.",
+    help="Share of the rows that are kept; the retrained forest keeps all.",
 )
 @_orders_option
 @JSON_FILE
@@ -86,12 +96,12 @@ def incremental(
     json_file: Path | None,
     plot_file: Path | None,
 ) -> None:
-    """Forests that take in new classes, batch by batch, against one retrained on all of them.
+    """Forests that learn new classes batch by batch, against a forest retrained on all of them.
 
-    Sets but digits need the folder that STREAMFOREST_DATA names; missing ones are skipped with a word
-    on why. Parts: strategies (the papers' protocol), baselines (all classes at once, beside other
-    models), cost (time of an answer by the number of classes), latency (predict_one while trees
-    grow), novelty (AUROC of classes never seen).
+    All data sets except digits need the folder that STREAMFOREST_DATA names; a missing one is skipped, and
+    the output says why. Parts: strategies (the papers' protocol), baselines (all classes at once, with other
+    models), cost (prediction time by number of classes), latency (predict_one while trees grow), novelty
+    (AUROC of classes never seen).
     """
     from streamforest.bench.incremental import protocol
 
