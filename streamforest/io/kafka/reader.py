@@ -71,8 +71,10 @@ def _position(consumer: Any, partition: TopicPartition) -> int:
 class JournalTail:
     """Committed records of the journal after offset `since`, as it grows."""
 
-    def __init__(self, client: Mapping[str, Any], topic: str, since: int, lane: int = 0) -> None:
-        self._tp = tp = TopicPartition(topic, lane)
+    def __init__(
+        self, client: Mapping[str, Any], topic: str, since: int, partition: int = 0
+    ) -> None:
+        self._tp = tp = TopicPartition(topic, partition)
         self._consumer = _consumer(client)
         self._consumer.assign([tp])
         try:
@@ -117,12 +119,12 @@ class JournalTail:
 
 
 def read_journal(
-    client: Mapping[str, Any], topic: str, since: int, until: int, lane: int = 0
+    client: Mapping[str, Any], topic: str, since: int, until: int, partition: int = 0
 ) -> Generator[tuple[int, bytes], None, None]:
     """Committed records of the journal after offset `since`, up to and with `until`."""
     if until <= since:
         return
-    tail = JournalTail(client, topic, since, lane)
+    tail = JournalTail(client, topic, since, partition)
     try:
         deadline = time.monotonic() + _PATIENCE
         while True:

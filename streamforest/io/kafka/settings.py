@@ -25,20 +25,20 @@ class KafkaSettings:
     topics: Topics
     group: str
     exactly_once: bool = True
-    start: str = "earliest"
+    auto_offset_reset: str = "earliest"
     """Where a pipeline without any commit begins: `earliest` or `latest`."""
-    instance: str | None = None
+    group_instance_id: str | None = None
     """Name of a static member: a restart within the session time keeps its place."""
-    session_ms: int = 10_000
-    poll_interval_ms: int = 60_000
-    metadata_ms: int = 10_000
+    session_timeout_ms: int = 10_000
+    max_poll_interval_ms: int = 60_000
+    metadata_max_age_ms: int = 10_000
     """How often the client looks for new partitions."""
     stall_seconds: float = 60.0
     fetch_bytes: int = 16 << 20
-    align_seconds: float | None = None
+    merge_wait_seconds: float | None = None
     """Read partitions side by side by their records' times, waiting this long for one at most."""
     security: Security = Security()  # noqa: RUF009 - frozen
-    lane: int | None = None
+    partition: int | None = None
     """The one partition that is read, where each has a forest of its own."""
 
     @property
@@ -49,7 +49,7 @@ class KafkaSettings:
     @property
     def transactional_id(self) -> str:
         """Whoever uses it later fences all others: one for the topic, or one for each partition."""
-        return self.group if self.lane is None else f"{self.group}-{self.lane}"
+        return self.group if self.partition is None else f"{self.group}-{self.partition}"
 
     @property
     def needs(self) -> list[Need]:
@@ -71,14 +71,14 @@ class KafkaSettings:
         return {
             **self.client(),
             "group_id": self.group,
-            "group_instance_id": self.instance,
+            "group_instance_id": self.group_instance_id,
             "isolation_level": "read_committed",
             "enable_auto_commit": False,
             "auto_offset_reset": "none",
-            "session_timeout_ms": self.session_ms,
-            "heartbeat_interval_ms": max(300, self.session_ms // 4),
-            "max_poll_interval_ms": self.poll_interval_ms,
-            "metadata_max_age_ms": self.metadata_ms,
+            "session_timeout_ms": self.session_timeout_ms,
+            "heartbeat_interval_ms": max(300, self.session_timeout_ms // 4),
+            "max_poll_interval_ms": self.max_poll_interval_ms,
+            "metadata_max_age_ms": self.metadata_max_age_ms,
             "fetch_max_bytes": self.fetch_bytes,
             "max_partition_fetch_bytes": self.fetch_bytes // 4,
         }
@@ -101,20 +101,20 @@ class KafkaSettings:
 
 def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
     """The same for one partition that has a forest of its own."""
-    return replace(settings, lane=number)
+    return replace(settings, partition=number)
 
 
-def check_lane(settings: KafkaSettings, partitions: Callable[[str], int]) -> None:
+def check_partition_counts(settings: KafkaSettings, partitions: Callable[[str], int]) -> None:
     """BrokerError where one topic has got a partition that those beside it lack: the journal of it
     would go into that of another forest.
     """
-    lane, topics = settings.lane, settings.topics
-    if lane is None:
+    partition, topics = settings.partition, settings.topics
+    if partition is None:
         return
     counts = {name: partitions(name) for name in (topics.journal, *topics.inputs)}
     widest = max(topics.inputs, key=lambda name: counts[name])
     for name, count in counts.items():
-        if lane >= count:
+        if partition >= count:
             raise BrokerError(
                 f"with kafka.model_scope = 'partition' topic {name!r} needs {counts[widest]} partitions, as "
                 f"many as {widest!r} has, and has {count}: give it as many "
