@@ -1,4 +1,4 @@
-"""How a pipeline talks to its broker: addresses, time-outs, and what it must be allowed."""
+"""How a pipeline talks to its broker: addresses, time-outs, and the permissions it needs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from streamforest.io.kafka.permissions import Need, lacking, needs_of_run, refus
 from streamforest.io.kafka.topics import Topics
 
 _ANY_FRAME = (1 << 31) - 1
-"""A broker sends a record whole, however large. A client with a lower limit closes the connection, and asks
-for the same record again for ever; one that is over events.max_bytes is to become a dead letter."""
+"""A broker sends a record whole, however large. A client with a lower limit closes the connection and fetches
+the same record again, for ever; but a record over events.max_bytes must become a dead letter."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class KafkaSettings:
     group: str
     exactly_once: bool = True
     auto_offset_reset: str = "earliest"
-    """Where a pipeline without any commit begins: `earliest` or `latest`."""
+    """Where a pipeline without a commit begins: `earliest` or `latest`."""
     group_instance_id: str | None = None
-    """Name of a static member: a restart within the session time keeps its place."""
+    """Name of a static member: it keeps its partitions over a restart within the session time-out."""
     session_timeout_ms: int = 10_000
     max_poll_interval_ms: int = 60_000
     metadata_max_age_ms: int = 10_000
@@ -36,10 +36,10 @@ class KafkaSettings:
     stall_seconds: float = 60.0
     fetch_bytes: int = 16 << 20
     merge_wait_seconds: float | None = None
-    """Read partitions side by side by their records' times, waiting this long for one at most."""
+    """Merge partitions by record time, and wait for a slow one at most this long; None: no merge."""
     security: Security = Security()  # noqa: RUF009 - frozen
     partition: int | None = None
-    """The one partition that is read, where each has a forest of its own."""
+    """The one partition that is read, if each has its own model."""
 
     @property
     def connection(self) -> Connection:
@@ -48,16 +48,16 @@ class KafkaSettings:
 
     @property
     def transactional_id(self) -> str:
-        """Whoever uses it later fences all others: one for the topic, or one for each partition."""
+        """Its latest user fences all earlier ones: one for the topic, or one for each partition."""
         return self.group if self.partition is None else f"{self.group}-{self.partition}"
 
     @property
     def needs(self) -> list[Need]:
-        """What the broker must allow."""
+        """The permissions that the broker must grant."""
         return needs_of_run(self.topics, self.group, self.exactly_once, self.transactional_id)
 
     def client(self) -> dict[str, Any]:
-        """What every client of this pipeline is told."""
+        """Arguments of every client of this pipeline."""
         return {
             **self.connection.arguments(),
             "request_timeout_ms": 10_000,
@@ -67,7 +67,7 @@ class KafkaSettings:
         }
 
     def consumer(self) -> dict[str, Any]:
-        """What every consumer in the group is told."""
+        """Arguments of every consumer in the group."""
         return {
             **self.client(),
             "group_id": self.group,
@@ -84,8 +84,8 @@ class KafkaSettings:
         }
 
     def producer(self) -> dict[str, Any]:
-        """What the producer is told."""
-        told: dict[str, Any] = {
+        """Arguments of the producer."""
+        arguments: dict[str, Any] = {
             **self.client(),
             "acks": "all",
             "linger_ms": 2,
@@ -95,18 +95,21 @@ class KafkaSettings:
             "max_block_ms": 10_000,
         }
         if self.exactly_once:
-            told |= {"transactional_id": self.transactional_id, "transaction_timeout_ms": 10_000}
-        return told
+            arguments |= {
+                "transactional_id": self.transactional_id,
+                "transaction_timeout_ms": 10_000,
+            }
+        return arguments
 
 
 def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
-    """The same for one partition that has a forest of its own."""
+    """The settings for one partition that has its own model."""
     return replace(settings, partition=number)
 
 
 def check_partition_counts(settings: KafkaSettings, partitions: Callable[[str], int]) -> None:
-    """BrokerError where one topic has got a partition that those beside it lack: the journal of it
-    would go into that of another forest.
+    """BrokerError if a topic lacks the settings' partition: its journal would be mixed with that of
+    another model.
     """
     partition, topics = settings.partition, settings.topics
     if partition is None:
@@ -123,7 +126,7 @@ def check_partition_counts(settings: KafkaSettings, partitions: Callable[[str], 
 
 
 def check_permissions(settings: KafkaSettings) -> None:
-    """BrokerError with all that a pipeline lacks, before it begins to read."""
+    """BrokerError with all permissions that a pipeline lacks, before it begins to read."""
     with asking(settings.connection) as client:
         missing = lacking(client, settings.needs)
     if missing:

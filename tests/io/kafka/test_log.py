@@ -210,7 +210,7 @@ def test_a_journal_that_was_made_anew_is_an_error() -> None:
     tail = JournalTail.__new__(JournalTail)
     tail._tp = TopicPartition("p.journal", 0)
     tail._consumer = Refusing(OffsetOutOfRangeError({tail._tp: 9}))
-    with pytest.raises(RecoveryError, match=r"'p.journal' has no records .* made anew"):
+    with pytest.raises(RecoveryError, match=r"'p.journal' has no records .* recreated"):
         tail.poll()
 
 
