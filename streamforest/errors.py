@@ -1,7 +1,7 @@
-"""Every error a user of the package can cause, under one root.
+"""Every error that a user of the package can cause, under one root.
 
-Input errors are also `ValueError`s, so code that already catches those keeps working. The message
-always names the field, the value and the remedy.
+Input errors are also `ValueError`s, so that code which catches those keeps working. A message names
+the field, the value and the remedy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class StreamForestError(Exception):
 
 
 class InputError(StreamForestError, ValueError):
-    """An event, a label or an argument that cannot be taken as it is. Nothing was learned from it."""
+    """An invalid event, label or argument. Nothing was learned from it."""
 
 
 class ParameterError(InputError):
@@ -28,7 +28,7 @@ class LabelError(InputError):
 
 
 class CapacityError(InputError):
-    """A stated bound (`max_classes`, `max_features`, …) would be exceeded."""
+    """A limit (`max_classes`, `max_features`, …) would be exceeded."""
 
 
 class SnapshotError(StreamForestError, ValueError):
@@ -36,15 +36,15 @@ class SnapshotError(StreamForestError, ValueError):
 
 
 class ConfigError(StreamForestError, ValueError):
-    """A pipeline file, flag or environment variable that cannot be used."""
+    """A pipeline file, option or environment variable that cannot be used."""
 
 
 class ChangedError(StreamForestError, ValueError):
-    """A pipeline file that no longer says what its run began with; the message says what would help."""
+    """A pipeline file that differs from the one its run began with; the message says what to do."""
 
 
 class DatasetError(StreamForestError, ValueError):
-    """A recorded set that is not there or not in the expected form."""
+    """A recorded set that is missing or not in the expected format."""
 
 
 class DependencyError(StreamForestError, ImportError):
@@ -56,7 +56,7 @@ class BrokerError(StreamForestError):
 
 
 class EventError(InputError):
-    """A message that is no event. `reason` is a short word for counters and headers."""
+    """A message that is not a valid event. `reason` is a short word for counters and headers."""
 
     reason = "undecodable"
 
@@ -67,11 +67,11 @@ class EventError(InputError):
 
 
 class RecoveryError(StreamForestError):
-    """A run that cannot be taken up from what is left of it; the message says what would help."""
+    """A run that cannot be resumed from what is left of it; the message says what to do."""
 
 
 class VersionChangeError(RecoveryError):
-    """Journalled events that were learned by another rule than this version has; see
+    """Events in the journal were learned by a rule that this version no longer has; see
     `--accept-version-change`.
     """
 
@@ -81,4 +81,4 @@ class StreamForestWarning(UserWarning):
 
 
 class ConsistencyWarning(StreamForestWarning):
-    """Parameters under which the forest's theorem of consistency does not hold."""
+    """Parameters for which the forest's theorem of consistency does not hold."""

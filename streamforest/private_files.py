@@ -1,11 +1,11 @@
-"""Files of a run: for their owner alone, and never written through a link.
+"""Files of a run: private to their owner, and never written through a symbolic link.
 
-Predictions and snapshots hold what was in the events, so a file is made with mode 0600 and a folder with
-0700 unless another mode is asked for. Whoever may write to the folder could plant a link by a name that is
-about to be written: new files are made exclusively, existing ones are opened without following a link, and a
-rename replaces a link instead of what it points to. A run folder that is itself reached by a link is fine.
+Predictions and snapshots contain data of the events, so files are created with mode 0600 and folders with
+0700, unless the caller gives another mode. Whoever may write to the folder could plant a link under a name
+that is about to be written. So new files are created exclusively, existing ones are opened without following
+a link, and a rename replaces a link, not its target. The run folder itself may be reached by a link.
 
-What is read back from such a folder is bounded, and may be anything.
+Reading is bounded and trusts nothing: the folder may contain anything.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FILE_MODE = 0o600
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
-_MOST = 1 << 20  # bytes of a small file
-_LINK = "a link, and a run writes through none: put the file itself there, or link the whole folder"
+_MAX_BYTES = 1 << 20  # of a small file
+_LINK = "a link, which a run does not write through: put the file itself there, or link the whole folder"
 
 
 def folder_mode(mode: int) -> int:
-    """The mode of a folder whose files have `mode`: who may read them may list and enter it.
+    """The mode of a folder whose files have `mode`: whoever may read them may list and enter it.
 
     >>> [oct(folder_mode(mode)) for mode in (0o600, 0o640, 0o664)]
     ['0o700', '0o750', '0o775']
@@ -44,7 +44,7 @@ def folder_mode(mode: int) -> int:
 
 
 def make_folder(path: Path, mode: int = FILE_MODE) -> None:
-    """Make a folder for files of `mode`, if it is not there; one that is there stays as it is."""
+    """Create a folder for files of `mode`; one that exists stays as it is."""
     try:
         path.mkdir(folder_mode(mode), parents=True)
     except FileExistsError:
@@ -56,9 +56,9 @@ def make_folder(path: Path, mode: int = FILE_MODE) -> None:
 
 
 def create(path: Path, mode: int | None = FILE_MODE) -> BinaryIO:
-    """A new file to write to; FileExistsError if anything has that name, a link included.
+    """Create a file to write to; FileExistsError if anything has that name, a link included.
 
-    Without a `mode` it gets what the process gives its files (its umask).
+    With `mode` None the process's umask decides.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
     handle = os.open(path, flags, 0o666 if mode is None else mode)
@@ -67,7 +67,7 @@ def create(path: Path, mode: int | None = FILE_MODE) -> BinaryIO:
 
 
 def recreate(path: Path, mode: int | None = FILE_MODE) -> BinaryIO:
-    """The same where something of that name may be left over: it goes, a link and not what it points to."""
+    """The same, but first remove whatever has that name; of a link, the link and not its target."""
     try:
         return create(path, mode)
     except FileExistsError:
@@ -76,7 +76,7 @@ def recreate(path: Path, mode: int | None = FILE_MODE) -> BinaryIO:
 
 
 def update(path: Path, mode: int = FILE_MODE) -> BinaryIO:
-    """A file to read and write, made if it is not there; OSError if it is a link, or no file at all."""
+    """Open a file to read and write, created if missing; OSError if it is a link or not a regular file."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, mode)
         _set_mode(handle, mode)
@@ -86,7 +86,7 @@ def update(path: Path, mode: int = FILE_MODE) -> BinaryIO:
 
 
 def replace(path: Path, data: bytes, mode: int | None = FILE_MODE) -> None:
-    """Put a small file in place at once; whatever had its name goes, a link included."""
+    """Write a small file atomically, in place of whatever has its name, a link included."""
     part = part_of(path)
     try:
         with create(part, mode) as file:
@@ -101,24 +101,24 @@ def replace(path: Path, data: bytes, mode: int | None = FILE_MODE) -> None:
 
 
 def part_of(path: Path) -> Path:
-    """A name of its own for what will be renamed to `path`; it says which host writes it."""
+    """A unique name for a file that will be renamed to `path`; it contains the host that writes it."""
     return path.with_name(f"{path.name}.{host()}_{secrets.token_hex(8)}.part")
 
 
 def reading(path: Path) -> BinaryIO:
-    """A file to read; OSError, and no endless waiting, where it is a pipe, a device or a folder."""
+    """Open a file to read; OSError, without waiting, if it is a pipe, a device or a folder."""
     return os.fdopen(_opened(path, os.O_RDONLY), "rb")
 
 
-def read_json(path: Path, most: int = _MOST) -> Any:
-    """What a JSON file says.
+def read_json(path: Path, limit: int = _MAX_BYTES) -> Any:
+    """The content of a JSON file.
 
-    OSError if it cannot be read; ValueError if it is not JSON, nested too deep or over `most` bytes.
+    OSError if it cannot be read; ValueError if it is not JSON, nested too deep or over `limit` bytes.
     """
     with reading(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"it has over {most:,} bytes")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it has over {limit:,} bytes")
     try:
         return json.loads(data)
     except RecursionError:
@@ -126,7 +126,7 @@ def read_json(path: Path, most: int = _MOST) -> Any:
 
 
 def _opened(path: Path, flags: int) -> int:
-    """The handle of a regular file; OSError where it is a pipe, a device or a folder."""
+    """The handle of a regular file; OSError if it is a pipe, a device or a folder."""
     try:
         handle = os.open(path, flags | _NO_WAIT | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
@@ -140,7 +140,7 @@ def _opened(path: Path, flags: int) -> int:
 
 
 def _set_mode(handle: int, mode: int | None) -> None:
-    """The mode that was asked for, also where the umask has taken bits from it."""
+    """Set the mode, also where the umask has removed bits of it."""
     if mode is None or sys.platform == "win32":
         return
     if stat.S_IMODE(os.fstat(handle).st_mode) != mode:
@@ -149,7 +149,7 @@ def _set_mode(handle: int, mode: int | None) -> None:
 
 
 def try_lock(file: BinaryIO) -> bool:
-    """Lock a file until it is closed; False while another holds it, or where there are no locks."""
+    """Lock a file until it is closed; False if another process holds the lock, or locks do not exist."""
     if sys.platform == "win32":
         return False
     try:
@@ -160,5 +160,5 @@ def try_lock(file: BinaryIO) -> bool:
 
 
 def host() -> str:
-    """The name of this host, as it stands in the name of a file."""
+    """The name of this host, in characters that a file name may have."""
     return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())

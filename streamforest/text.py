@@ -1,10 +1,8 @@
-"""Text from strangers, made fit to be seen.
+"""Makes untrusted text safe to show, and counts the memory it takes.
 
-Labels, ids, feature names, keys and headers come from whoever can write to a topic. In a terminal, a log,
-a metric or an error they are only ever text: control characters, escape sequences, line breaks, bidi
-overrides, zero-width characters and lone surrogates are shown as escapes, and the length is bounded.
-Everything that leaves the process for human eyes passes through here. So does what is kept of them: how
-much it counts against a bound in bytes.
+Labels, ids, feature names, keys and headers come from whoever can write to a topic. Before one of them is
+shown in a terminal, a log, a metric or an error, control characters, escape sequences, line breaks, bidi
+overrides, zero-width characters and lone surrogates become escapes, and its length is bounded.
 """
 
 from __future__ import annotations
@@ -12,58 +10,59 @@ from __future__ import annotations
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-MOST = 1_000
-"""Characters of one piece of text that are shown, unless a place has room for fewer."""
+MAX_SHOWN = 1_000
+"""Characters of one text that are shown, unless the caller has room for fewer."""
 
 
-def printable(text: str, most: int = MOST) -> str:
-    r"""One line of harmless characters: what cannot be printed as it is becomes an escape.
+def printable(text: str, limit: int = MAX_SHOWN) -> str:
+    r"""The text as one line, with an escape for each character that is not printable.
 
     >>> printable("a\x1b[31mb\nc")
     'a\\x1b[31mb\\nc'
     >>> printable("user\u202egpj.exe"), printable("\ud800"), printable("naïve 漢字 🙂")
     ('user\\u202egpj.exe', '\\ud800', 'naïve 漢字 🙂')
-    >>> printable("x" * 9, most=4)
+    >>> printable("x" * 9, limit=4)
     'xxxx…'
     """
-    cut = text[:most]
+    cut = text[:limit]
     if not cut.isprintable():
         cut = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
-    return cut if len(text) <= most else cut + "…"
+    return cut if len(text) <= limit else cut + "…"
 
 
-def printable_lines(text: str, most: int = 20_000) -> str:
-    r"""The same for text of our own that has several lines.
+def printable_lines(text: str, limit: int = 20_000) -> str:
+    r"""The same for a text of several lines, whose line breaks stay.
 
     >>> printable_lines("two problems\n  one\x07\n  another")
     'two problems\n  one\\x07\n  another'
     """
-    return "\n".join(printable(line, most) for line in text.split("\n"))
+    return "\n".join(printable(line, limit) for line in text.split("\n"))
 
 
-def shown(value: Any, most: int = 80) -> str:
-    r"""A value as Python writes it, of bounded length; `repr` alone would write a megabyte.
+def shown(value: Any, limit: int = 80) -> str:
+    r"""The `repr` of a value, printable and of bounded length.
 
-    >>> shown("a\nb"), shown(7), shown("z" * 100, most=5)
+    >>> shown("a\nb"), shown(7), shown("z" * 100, limit=5)
     ("'a\\nb'", '7', "'zzzz…")
     """
-    if isinstance(value, str | bytes) and len(value) > most:
-        value = value[:most]  # before it is written out, not after
+    if isinstance(value, str | bytes) and len(value) > limit:
+        value = value[:limit]  # before `repr`, which could take a megabyte
     try:
         text = repr(value)
-    except Exception:  # an int of thousands of digits, or an object of a stranger's making
-        text = f"<{type(value).__name__} that cannot be written out>"
-    return printable(text, most)
+    except Exception:  # an int of thousands of digits, or an object of any class
+        text = f"<{type(value).__name__} that cannot be shown>"
+    return printable(text, limit)
 
 
 KEPT = 128
-"""Bytes that a text takes beside its characters: the object, its place in a table, its number."""
+"""Bytes that a text takes besides its characters: the object, its entry in a table, its number."""
 
 
 def kept_bytes(value: str | float) -> int:
-    r"""What a name, a category, a label or an id counts: its length in a snapshot, and `KEPT`.
+    r"""The bytes that a name, a category, a label or an id counts against a limit: its length as ASCII
+    JSON, and `KEPT`.
 
-    In a snapshot other characters than ASCII are escapes, which is never less than they take in memory.
+    In ASCII JSON other characters are escapes, which never take less than the characters do in memory.
 
     >>> kept_bytes("red") - KEPT, kept_bytes("\x00é") - KEPT, kept_bytes(1.5) - KEPT
     (5, 14, 24)

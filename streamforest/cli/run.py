@@ -17,7 +17,7 @@ from streamforest.cli.display import progress, report
 from streamforest.errors import ConfigError
 from streamforest.io.codec.dead_letters import REASONS
 from streamforest.io.codec.events import Format
-from streamforest.io.kafka.topics import records_there
+from streamforest.io.kafka.topics import end_offset_sum
 from streamforest.io.log import Stopped
 from streamforest.io.tools.replay import ReplayOptions, replay
 from streamforest.observe.logs import set_up
@@ -176,7 +176,7 @@ def _feed(loaded: Pipeline) -> None:
     assert config.kafka is not None
     if loaded.source is None:
         raise ConfigError("--broker: sends [source] to the broker, and this pipeline has none")
-    there = records_there(config.kafka.connection, config.topics.events)
+    there = end_offset_sum(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
         form = cast(Format, config.events_format)
         options = ReplayOptions(config.topics.events, partitions=1, start=there, format=form)

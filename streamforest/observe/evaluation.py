@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamforest.plain_data import count, rows, scalar
+from streamforest.jsonable import count, rows, scalar
 
 AGE_LIMITS = (10, 50, 200)
 """A class is judged apart over its first 10 events, up to its 50th, up to its 200th, and after."""

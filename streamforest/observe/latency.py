@@ -11,7 +11,7 @@ import math
 from itertools import accumulate
 from typing import Any
 
-from streamforest.plain_data import count, rows
+from streamforest.jsonable import count, rows
 
 _PER_DECADE = 32
 _LOWEST = 1e-6

@@ -163,12 +163,12 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
         topics=config.topics,
         group=kafka.group_id,
         exactly_once=kafka.delivery == "exactly-once",
-        start=kafka.auto_offset_reset,
-        instance=kafka.group_instance_id,
-        session_ms=kafka.session_timeout_ms,
+        auto_offset_reset=kafka.auto_offset_reset,
+        group_instance_id=kafka.group_instance_id,
+        session_timeout_ms=kafka.session_timeout_ms,
         stall_seconds=kafka.stall_seconds,
         security=kafka.security,
-        align_seconds=None if config.labels is None else config.labels.merge_wait_ms / 1000,
+        merge_wait_seconds=None if config.labels is None else config.labels.merge_wait_ms / 1000,
     )
 
 

@@ -71,7 +71,7 @@ def test_a_run_through_a_broker_sends_in_the_pipelines_format(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(PIPELINE + '[events]\nformat = "msgpack"\n')
-    monkeypatch.setattr(run_command, "records_there", lambda where, topic: 7)
+    monkeypatch.setattr(run_command, "end_offset_sum", lambda where, topic: 7)
     monkeypatch.setattr(run_command, "replay", sent)
     run_command._feed(load_pipeline(Path(path), bootstrap_servers="here:1"))
     assert (sent.only[0].servers, sent.only[2].format) == ("here:1", "msgpack")

@@ -141,7 +141,7 @@ def test_each_mistake_has_its_own_line(
 def test_a_broker_that_is_not_there_is_waited_for_and_then_named(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamforest.io.kafka.clients._PATIENCE_MS", 1_500)
+    monkeypatch.setattr("streamforest.io.kafka.clients._CONNECT_MS", 1_500)
     with socket.socket() as taken:  # bound and not listening: refused, and nobody else gets it
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -155,7 +155,7 @@ def test_a_broker_that_is_not_there_is_waited_for_and_then_named(
 
 
 def test_a_port_that_is_not_kafka_is_named(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamforest.io.kafka.clients._PATIENCE_MS", 1_500)
+    monkeypatch.setattr("streamforest.io.kafka.clients._CONNECT_MS", 1_500)
     monkeypatch.setattr("streamforest.io.kafka.auth.diagnosis.STEP", 1.0)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -221,7 +221,7 @@ def test_topics_are_made_by_who_may(case: Case) -> None:
     case.broker.grant("alice", *needs)
     done = case.run("--create-topics")
     assert done.exit_code == 1
-    assert f"not allowed to make topic '{name}.events'" in done.stderr
+    assert f"not allowed to create topic '{name}.events'" in done.stderr
     creates = [Need("Create", "topic", topic) for topic in {n.name for n in needs[:5]}]
     case.broker.grant("alice", *creates)
     done = case.run("--create-topics")

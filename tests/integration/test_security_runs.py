@@ -154,7 +154,7 @@ def test_the_bench_logs_in_too(case: Case, monkeypatch: pytest.MonkeyPatch) -> N
         "--no-stall",
     ]
     done = CliRunner().invoke(root, arguments)
-    assert (done.exit_code, "not allowed to make topic 'bench-" in done.stderr) == (1, True)
+    assert (done.exit_code, "not allowed to create topic 'bench-" in done.stderr) == (1, True)
 
 
 def test_snapshots_are_listed_with_what_the_broker_says(case: Case) -> None:

@@ -297,7 +297,7 @@ def test_a_file_with_a_strange_name_is_replayed_or_refused_as_text(
         done = case.invoke(*sending)
         assert done.exit_code == 1  # no name for a topic
         harmless(done.stderr, lines=1)
-        assert "cannot be made: a topic's name has letters" in done.stderr
+        assert "cannot be created: a topic's name has letters" in done.stderr
         drawn = case.invoke(*sending, FORCE_COLOR="1", TTY_COMPATIBLE="1", COLUMNS="200").stderr
         assert printable(name) in drawn, "the bar shows it as text"
         assert name.isprintable() or name not in drawn

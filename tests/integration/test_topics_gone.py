@@ -27,7 +27,7 @@ def settings(kafka_broker: Broker, kafka_topic: TopicMaker) -> KafkaSettings:
     names = ("events", "predictions", "dlq", "journal")
     topics = Topics(*(kafka_topic(name, 2 if name == "events" else 1) for name in names))
     group = f"g-{uuid.uuid4().hex[:8]}"
-    return KafkaSettings(kafka_broker.servers, topics, group, metadata_ms=500)
+    return KafkaSettings(kafka_broker.servers, topics, group, metadata_max_age_ms=500)
 
 
 @contextmanager

@@ -141,7 +141,7 @@ def test_a_file_that_is_a_link_is_not_written_to(
     else:
         assert done.exit_code == 1
     assert f"{name.rpartition('/')[2]}" in done.stderr
-    assert "a link, and a run writes through none" in done.stderr
+    assert "a link, which a run does not write through" in done.stderr
     assert (target.read_bytes() if there else target.exists()) == (b"precious" if there else False)
 
 

@@ -1,4 +1,4 @@
-"""Clients of a broker, made one way: what keeps one from connecting is said in one line, soon."""
+"""Creates clients of a broker; if one cannot connect, the error says why in one line, and soon."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.kafka.auth.diagnosis import diagnose
 from streamforest.io.kafka.compat.workarounds import create_client
 
-_PATIENCE_MS = 10_000
+_CONNECT_MS = 10_000
 
 
-def connect(maker: Callable[..., Any], where: str | Connection, **settings: Any) -> Any:
-    """A client of kafka-python's; BrokerError says why there is none.
+def connect(maker: Callable[..., Any], address: str | Connection, **settings: Any) -> Any:
+    """Create a client of kafka-python's; BrokerError says why it cannot connect.
 
-    What no waiting mends (a wrong password, authority or port) is reported at once. A broker that is
-    not there yet is waited for, ten seconds.
+    What does not pass by waiting (a wrong password, authority or port) is reported at once. A broker that
+    does not answer is waited for, ten seconds.
     """
-    connection = Connection.to(where)
+    connection = Connection.to(address)
     trouble = diagnose(connection)
     if trouble is not None and trouble.lasting:
         raise BrokerError(trouble.text)
     try:
         arguments = connection.arguments()
-        return create_client(maker, **arguments, bootstrap_timeout_ms=_PATIENCE_MS, **settings)
+        return create_client(maker, **arguments, bootstrap_timeout_ms=_CONNECT_MS, **settings)
     except KafkaError as error:
         trouble = diagnose(connection)
         if trouble is not None:
@@ -39,20 +39,20 @@ def connect(maker: Callable[..., Any], where: str | Connection, **settings: Any)
         ) from error
 
 
-def admin(where: str | Connection) -> Any:
-    """A client for looking after topics."""
-    return connect(KafkaAdminClient, where, request_timeout_ms=10_000)
+def admin(address: str | Connection) -> Any:
+    """A client that creates and describes topics, groups and permissions."""
+    return connect(KafkaAdminClient, address, request_timeout_ms=10_000)
 
 
 @contextmanager
-def asking(where: str | Connection) -> Iterator[Any]:
-    """A client for looking after topics; BrokerError if the broker goes away while it is asked."""
-    client = admin(where)
+def asking(address: str | Connection) -> Iterator[Any]:
+    """The same for the length of a block; BrokerError if the broker fails to answer."""
+    client = admin(address)
     try:
         yield client
     except KafkaError as error:
         raise BrokerError(
-            f"the broker at {Connection.to(where).servers} cannot be asked for its topics "
+            f"the broker at {Connection.to(address).servers} cannot be asked for its topics "
             f"({type(error).__name__}: {error})"
         ) from error
     finally:

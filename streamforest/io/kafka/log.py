@@ -57,8 +57,8 @@ class KafkaSource:
         self._assignment, self._retry = membership.assignment, membership.retry
         self._stalls = StallWatch(membership.assignment, settings.stall_seconds)
         self._aligned: Alignment | None = None
-        if settings.align_seconds is not None:
-            self._aligned = Alignment(settings.align_seconds)
+        if settings.merge_wait_seconds is not None:
+            self._aligned = Alignment(settings.merge_wait_seconds)
 
     def seek(self, positions: Mapping[Partition, int]) -> None:
         """Continue from here, with everything resumed; nothing if it was all taken away meanwhile."""
@@ -209,7 +209,9 @@ class KafkaSink:
         try:
             if settings.exactly_once:
                 producer.begin()
-            place = producer.publish(_messages(settings.topics, transaction, settings.lane or 0))
+            place = producer.publish(
+                _messages(settings.topics, transaction, settings.partition or 0)
+            )
             failpoint("after-produce")
             metadata = transaction.metadata(place)
             if len(metadata.encode()) > _METADATA_LIMIT:
@@ -236,13 +238,15 @@ class KafkaSink:
             raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
 
 
-def _messages(topics: Topics, transaction: Transaction, lane: int) -> dict[str, list[OutputRecord]]:
+def _messages(
+    topics: Topics, transaction: Transaction, partition: int
+) -> dict[str, list[OutputRecord]]:
     """What is published, by topic; the journal last, since its place is asked for."""
     return {
         topics.predictions: transaction.predictions,
         topics.dead_letters: transaction.dead_letters,
         topics.journal: [
-            OutputRecord(transaction.journal, str(transaction.number).encode(), partition=lane)
+            OutputRecord(transaction.journal, str(transaction.number).encode(), partition=partition)
         ],
     }
 
@@ -265,24 +269,26 @@ class KafkaJournal:
                 yield from tail.records(keep_alive)
             return
         client, topic = settings.client(), settings.topics.journal
-        yield from read_journal(client, topic, since, until, settings.lane or 0)
+        yield from read_journal(client, topic, since, until, settings.partition or 0)
 
     def tail(self, since: int) -> JournalTail:
         """The records after offset `since`, as they are written."""
         settings = self.settings
-        return JournalTail(settings.client(), settings.topics.journal, since, settings.lane or 0)
+        return JournalTail(
+            settings.client(), settings.topics.journal, since, settings.partition or 0
+        )
 
     def last_commit(self) -> str | None:
         """The metadata of the group's last commit, whichever process made it."""
         found = []
-        consumer, topic, lane = (
+        consumer, topic, partition = (
             self._assignment.consumer,
             self.settings.topics.events,
-            self.settings.lane,
+            self.settings.partition,
         )
         try:
             for number in sorted(consumer.partitions_for_topic(topic) or ()):
-                if lane not in (None, number):
+                if partition not in (None, number):
                     continue
                 offset = committed_now(consumer, TopicPartition(topic, number))
                 if offset is not None and offset.metadata:

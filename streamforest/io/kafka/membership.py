@@ -38,7 +38,7 @@ from streamforest.io.kafka.compat.workarounds import (
 from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.kafka.reader import commit_number
 from streamforest.io.kafka.retry import RetryPolicy
-from streamforest.io.kafka.settings import KafkaSettings, check_lane
+from streamforest.io.kafka.settings import KafkaSettings, check_partition_counts
 from streamforest.io.log import (
     Acquisition,
     Commit,
@@ -146,7 +146,7 @@ class Assignment(abc.ABC):
 
 def silence(seconds: float, settings: KafkaSettings) -> str | None:
     """What to say of a broker that last answered so many seconds ago."""
-    if seconds > max(3.0, settings.session_ms / 2000):
+    if seconds > max(3.0, settings.session_timeout_ms / 2000):
         return f"the broker at {settings.servers} has not answered for {seconds:.0f} s"
     return None
 
@@ -222,8 +222,8 @@ class TopicAssignment(Assignment):
 
     def note_assignment(self, assigned: list[TopicPartition]) -> None:
         """Called inside a poll: capture who we are; everything else waits until after it."""
-        lane = self.settings.lane
-        assigned = [tp for tp in assigned if lane is None or tp.partition == lane]
+        own = self.settings.partition
+        assigned = [tp for tp in assigned if own is None or tp.partition == own]
         self.detach()
         self.partitions = sorted(assigned)
         self.is_standby = not assigned
@@ -323,7 +323,7 @@ class KafkaMembership:
                 return waiting
             membership = assignment.membership
             self._producer.replace()
-            check_lane(self.settings, self._producer.partitions)
+            check_partition_counts(self.settings, self._producer.partitions)
             commit = self._read_commit()
         except KafkaError as error:
             retry.back_off("attach", error)
@@ -361,7 +361,7 @@ class KafkaMembership:
         if not partitions:
             return {}
         consumer = self.assignment.consumer
-        at_end = self.settings.start == "latest" and not grown
+        at_end = self.settings.auto_offset_reset == "latest" and not grown
         ask = consumer.end_offsets if at_end else consumer.beginning_offsets
         return {tuple(tp): offset for tp, offset in ask(partitions).items()}
 

@@ -58,13 +58,13 @@ class ByNumberAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
         """The leader's decision."""
         topics = sorted({topic for member in members for topic in member.metadata.topics})
-        lanes = {topic: set(cluster.partitions_for_topic(topic) or ()) for topic in topics}
-        numbers = sorted(set().union(*lanes.values()))
+        partitions = {topic: set(cluster.partitions_for_topic(topic) or ()) for topic in topics}
+        numbers = sorted(set().union(*partitions.values()))
         given = share_out(numbers, {m.member_id: owned(m.metadata.user_data) for m in members})
         return {
             member: ConsumerProtocolAssignment(
                 _VERSION,
-                [(topic, [n for n in got if n in lanes[topic]]) for topic in topics],
+                [(topic, [n for n in got if n in partitions[topic]]) for topic in topics],
                 b"",
             )
             for member, got in given.items()
@@ -258,5 +258,5 @@ class PartitionAssignment(Assignment):
 
 def partition_log(settings: KafkaSettings, member: GroupMember, number: int) -> Log:
     """The log of one partition, for as long as it is ours."""
-    settings = replace(settings, lane=number, instance=None)
+    settings = replace(settings, partition=number, group_instance_id=None)
     return kafka_log(settings, PartitionAssignment(settings, member, number))

@@ -1,7 +1,7 @@
-"""What a pipeline must be allowed to do on a broker with ACLs, and which of it is missing.
+"""The permissions that a pipeline needs on a broker with ACLs, and which of them are missing.
 
-The broker itself is asked, before anything is read, so that all that is missing is named at once and
-nothing stops half-way. Only a transactional id cannot be asked about: the first transaction tells.
+The broker is asked before anything is read, so that one error names all that is missing and nothing stops
+half-way. Only the permission for a transactional id cannot be asked for: the first transaction shows it.
 
     topic  events        Read
     topic  labels        Read             (where late labels have a topic of their own)
@@ -34,9 +34,9 @@ from streamforest.errors import BrokerError
 from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.kafka.topics import Topics
 
-_DENIED = 29  # TOPIC_AUTHORIZATION_FAILED, as a topic's description says it
+_DENIED = 29  # the error code TOPIC_AUTHORIZATION_FAILED in a topic's description
 _OPTION = {"topic": "--topic", "group": "--group", "transactional id": "--transactional-id"}
-_PATIENCE = 10.0
+_WAIT_SECONDS = 10.0
 
 
 class Need(NamedTuple):
@@ -53,7 +53,7 @@ class Need(NamedTuple):
 def needs_of_run(
     topics: Topics, group: str, exactly_once: bool, transactional_id: str | None = None
 ) -> list[Need]:
-    """What `streamforest run` needs, all of it."""
+    """All that `streamforest run` needs."""
     needs = [
         *(Need("Read", "topic", name) for name in topics.inputs),
         Need("Write", "topic", topics.predictions),
@@ -79,7 +79,7 @@ def needs_of_dlq_replay(topics: Topics) -> list[Need]:
 
 
 def lacking(client: Any, needs: Iterable[Need]) -> list[Need]:
-    """Those of the needs that the broker does not grant to this client, as far as it tells."""
+    """The needs that the broker does not grant to this client, as far as it says."""
     wanted = list(needs)
     names = sorted({need.name for need in wanted if need.resource == "topic"})
     granted = {topic["name"]: _operations(topic) for topic in client.describe_topics(names)}
@@ -95,17 +95,17 @@ def lacking(client: Any, needs: Iterable[Need]) -> list[Need]:
 def _operations(topic: dict[str, Any]) -> set[str] | None:
     if topic["error_code"] == _DENIED:
         return set()
-    told = topic.get("authorized_operations")
-    return None if told is None else set(told)
+    operations = topic.get("authorized_operations")
+    return None if operations is None else set(operations)
 
 
 def _of_group(client: Any, group: str) -> set[str] | None:
-    """A new broker makes its offsets topic when it is first asked, and says so meanwhile."""
-    deadline = time.monotonic() + _PATIENCE
+    """Operations granted on a group. A new broker first creates its offsets topic: that is waited for."""
+    deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
-            told = client.describe_groups([group])[group].get("authorized_operations")
-            return None if told is None else set(told)
+            operations = client.describe_groups([group])[group].get("authorized_operations")
+            return None if operations is None else set(operations)
         except GroupAuthorizationFailedError:
             return set()
         except CoordinatorNotAvailableError:
@@ -115,7 +115,7 @@ def _of_group(client: Any, group: str) -> set[str] | None:
 
 
 def _grants(granted: set[str] | None, need: Need) -> bool:
-    """A broker that does not tell (an old one) is given the benefit of the doubt."""
+    """Whether a need is granted; a broker that does not say (an old one) counts as granting it."""
     return granted is None or need.operation.upper() in granted
 
 
@@ -134,7 +134,7 @@ def refusal(connection: Connection, missing: Iterable[Need]) -> BrokerError:
 def explain(
     client: Any, connection: Connection, needs: Iterable[Need], error: AuthorizationError
 ) -> BrokerError:
-    """Which permission a refused request lacked: the broker is asked, else the error tells its kind."""
+    """Which permission a refused request lacked: by asking the broker, or else by the kind of error."""
     needs = list(needs)
     missing: list[Need] = []
     with suppress(KafkaError):

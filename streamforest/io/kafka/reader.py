@@ -1,6 +1,6 @@
-"""Reading once more what was read before: the journal, and the events it lists.
+"""Reads again what was read before: the journal, and the events it lists.
 
-Plain consumers without a group: they own nothing and commit nothing.
+Its consumers have no group: they own nothing and commit nothing.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from streamforest.io.kafka.compat.workarounds import committed_now, create_clien
 from streamforest.io.kafka.merge import size_of
 from streamforest.io.log import LogUnavailable, Partition
 
-_PATIENCE = 60.0
-_BUFFERED = 20_000  # records held of one partition while another is waited for
-_BUFFERED_BYTES = 64 << 20  # and their bytes
+_WAIT_SECONDS = 60.0  # for a record that must be in the log
+_MAX_BUFFERED = 20_000  # records held of one partition while another is read
+_MAX_BUFFERED_BYTES = 64 << 20  # and their bytes
 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """The client's errors as ours: what nobody may read, and what cannot be read just now."""
+    """Turns the client's errors into ours: what may not be read, and what cannot be read just now."""
     try:
         yield
     except TopicAuthorizationFailedError as error:
-        raise BrokerError(f"not allowed to read again what was read before: {error}") from error
+        raise BrokerError(f"no permission to read the log again: {error}") from error
     except KafkaError as error:
         raise LogUnavailable(
-            f"what was read before cannot be read again now ({type(error).__name__}: {error})"
+            f"the log cannot be read again now ({type(error).__name__}: {error})"
         ) from error
 
 
@@ -56,14 +56,14 @@ def _consumer(client: Mapping[str, Any]) -> Any:
 
 
 def _ends(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where partitions end; LogUnavailable if the broker does not say."""
+    """The end offsets of partitions; LogUnavailable if the broker does not answer."""
     with _reading():
-        found: dict[TopicPartition, int] = consumer.end_offsets(partitions)
-    return found
+        ends: dict[TopicPartition, int] = consumer.end_offsets(partitions)
+    return ends
 
 
 def _position(consumer: Any, partition: TopicPartition) -> int:
-    """Where a partition is read next; LogUnavailable if the broker is needed to say it, and does not."""
+    """The next offset to read; LogUnavailable if the broker has to be asked and does not answer."""
     with _reading():
         return int(consumer.position(partition))
 
@@ -71,8 +71,10 @@ def _position(consumer: Any, partition: TopicPartition) -> int:
 class JournalTail:
     """Committed records of the journal after offset `since`, as it grows."""
 
-    def __init__(self, client: Mapping[str, Any], topic: str, since: int, lane: int = 0) -> None:
-        self._tp = tp = TopicPartition(topic, lane)
+    def __init__(
+        self, client: Mapping[str, Any], topic: str, since: int, partition: int = 0
+    ) -> None:
+        self._tp = tp = TopicPartition(topic, partition)
         self._consumer = _consumer(client)
         self._consumer.assign([tp])
         try:
@@ -90,22 +92,22 @@ class JournalTail:
         self._consumer.seek(tp, max(since + 1, first))
 
     def poll(self, timeout_ms: int = 0) -> list[tuple[int, bytes]]:
-        """What was committed since the last call, with its offset."""
+        """The records committed since the last call, with their offsets."""
         try:
             batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
         except OffsetOutOfRangeError as error:
             raise RecoveryError(
                 f"the journal {self._tp.topic!r} has no records where they were read before "
-                f"({error}); it was cut or made anew"
+                f"({error}); it was truncated or recreated"
             ) from error
         return [(record.offset, record.value) for record in batch]
 
     def end(self) -> int:
-        """Where the journal ends now."""
+        """The offset at which the journal ends now."""
         return _ends(self._consumer, [self._tp])[self._tp]
 
     def records(self, idle: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
-        """All there is by now, little by little; `idle` is called after each look."""
+        """All records up to the end as of now; `idle` is called after each poll."""
         end = self.end()
         while _position(self._consumer, self._tp) < end:
             yield from self.poll(500)
@@ -117,29 +119,29 @@ class JournalTail:
 
 
 def read_journal(
-    client: Mapping[str, Any], topic: str, since: int, until: int, lane: int = 0
+    client: Mapping[str, Any], topic: str, since: int, until: int, partition: int = 0
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Committed records of the journal after offset `since`, up to and with `until`."""
+    """Committed records of the journal after offset `since`, up to and including `until`."""
     if until <= since:
         return
-    tail = JournalTail(client, topic, since, lane)
+    tail = JournalTail(client, topic, since, partition)
     try:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _WAIT_SECONDS
         while True:
             batch = tail.poll(500)
-            for place, value in batch:
-                if place > until:
+            for offset, value in batch:
+                if offset > until:
                     return
-                yield place, value
-                if place == until:
+                yield offset, value
+                if offset == until:
                     return
             if batch:
-                deadline = time.monotonic() + _PATIENCE
+                deadline = time.monotonic() + _WAIT_SECONDS
             elif time.monotonic() > deadline:
-                tail.end()  # a broker that is away is another matter
+                tail.end()  # LogUnavailable if the broker is away
                 raise RecoveryError(
                     f"the journal {topic!r} has no record at {until}, which a "
-                    "commit names; it was cut or made anew"
+                    "commit names; it was truncated or recreated"
                 )
     finally:
         tail.close()
@@ -167,11 +169,13 @@ class KafkaReader:
         self._consumer = _consumer(client)
         self._held: dict[TopicPartition, deque[Any]] = {}
         self._bytes: Counter[TopicPartition] = Counter()
-        self._positions = {TopicPartition(*partition): at for partition, at in positions.items()}
+        self._positions = {
+            TopicPartition(*partition): offset for partition, offset in positions.items()
+        }
         self._consumer.assign(list(self._positions))
-        for tp, at in self._positions.items():
+        for tp, offset in self._positions.items():
             self._held[tp] = deque()
-            self._consumer.seek(tp, at)
+            self._consumer.seek(tp, offset)
 
     def take(self, partition: Partition, first: int, end: int) -> list[Any]:
         """The records from `first` to before `end`."""
@@ -179,12 +183,12 @@ class KafkaReader:
         if tp not in self._held:
             self._add(tp, first)
         held = self._held[tp]
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _WAIT_SECONDS
         while not held or held[-1].offset < end - 1:
             if self._fill(tp):
-                deadline = time.monotonic() + _PATIENCE
+                deadline = time.monotonic() + _WAIT_SECONDS
             elif time.monotonic() > deadline:
-                _ends(self._consumer, [tp])  # a broker that is away is another matter
+                _ends(self._consumer, [tp])  # LogUnavailable if the broker is away
                 raise RecoveryError(_gone(partition, first))
         while held[0].offset < first:
             self._bytes[tp] -= size_of(held.popleft())
@@ -197,27 +201,27 @@ class KafkaReader:
         return taken
 
     def _add(self, tp: TopicPartition, first: int) -> None:
-        """A partition that the journal meets for the first time: it was added while running."""
-        at = {other: _position(self._consumer, other) for other in self._positions}
+        """Begin to read a partition that was added while the pipeline ran."""
+        offsets = {other: _position(self._consumer, other) for other in self._positions}
         self._positions[tp] = first
         self._held[tp] = deque()
         self._consumer.assign(list(self._positions))
-        for other, position in {**at, tp: first}.items():
+        for other, position in {**offsets, tp: first}.items():
             self._consumer.seek(other, position)
 
     def _fill(self, wanted: TopicPartition) -> bool:
-        """Read on; partitions with plenty in hand wait."""
+        """Poll once; other partitions with a full buffer are paused. Returns whether `wanted` got records."""
         for tp, held in self._held.items():
-            plenty = len(held) >= _BUFFERED or self._bytes[tp] >= _BUFFERED_BYTES
-            if tp != wanted and plenty:
+            full = len(held) >= _MAX_BUFFERED or self._bytes[tp] >= _MAX_BUFFERED_BYTES
+            if tp != wanted and full:
                 self._consumer.pause(tp)
             else:
                 self._consumer.resume(tp)
         try:
             polled = _poll(self._consumer)
         except OffsetOutOfRangeError as error:
-            (tp, at), *_ = error.args[0].items()
-            raise RecoveryError(_gone(tuple(tp), at)) from error
+            (tp, offset), *_ = error.args[0].items()
+            raise RecoveryError(_gone(tuple(tp), offset)) from error
         for tp, records in polled.items():
             self._held[tp].extend(records)
             self._bytes[tp] += sum(map(size_of, records))
@@ -229,16 +233,16 @@ class KafkaReader:
 
 
 def _gone(partition: Partition, first: int) -> str:
-    where = f" at offset {first}" if first >= 0 else ""
+    offset = f" at offset {first}" if first >= 0 else ""
     return (
-        f"events of {partition[0]}-{partition[1]}{where} are gone from the log, but the newest "
+        f"events of {partition[0]}-{partition[1]}{offset} are gone from the log, but the newest "
         "usable snapshot is older than they are: raise the topic's retention, or snapshot more "
         "often (run.snapshot_interval_seconds)"
     )
 
 
 def commit_number(metadata: str) -> int:
-    """The number of the commit that wrote a committed offset's text."""
+    """The number of the commit that wrote a committed offset's metadata."""
     try:
         return int(json.loads(metadata)["commit"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""How a pipeline talks to its broker: addresses, time-outs, and what it must be allowed."""
+"""How a pipeline talks to its broker: addresses, time-outs, and the permissions it needs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from streamforest.io.kafka.permissions import Need, lacking, needs_of_run, refus
 from streamforest.io.kafka.topics import Topics
 
 _ANY_FRAME = (1 << 31) - 1
-"""A broker sends a record whole, however large. A client with a lower limit closes the connection, and asks
-for the same record again for ever; one that is over events.max_bytes is to become a dead letter."""
+"""A broker sends a record whole, however large. A client with a lower limit closes the connection and fetches
+the same record again, for ever; but a record over events.max_bytes must become a dead letter."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,21 @@ class KafkaSettings:
     topics: Topics
     group: str
     exactly_once: bool = True
-    start: str = "earliest"
-    """Where a pipeline without any commit begins: `earliest` or `latest`."""
-    instance: str | None = None
-    """Name of a static member: a restart within the session time keeps its place."""
-    session_ms: int = 10_000
-    poll_interval_ms: int = 60_000
-    metadata_ms: int = 10_000
+    auto_offset_reset: str = "earliest"
+    """Where a pipeline without a commit begins: `earliest` or `latest`."""
+    group_instance_id: str | None = None
+    """Name of a static member: it keeps its partitions over a restart within the session time-out."""
+    session_timeout_ms: int = 10_000
+    max_poll_interval_ms: int = 60_000
+    metadata_max_age_ms: int = 10_000
     """How often the client looks for new partitions."""
     stall_seconds: float = 60.0
     fetch_bytes: int = 16 << 20
-    align_seconds: float | None = None
-    """Read partitions side by side by their records' times, waiting this long for one at most."""
+    merge_wait_seconds: float | None = None
+    """Merge partitions by record time, and wait for a slow one at most this long; None: no merge."""
     security: Security = Security()  # noqa: RUF009 - frozen
-    lane: int | None = None
-    """The one partition that is read, where each has a forest of its own."""
+    partition: int | None = None
+    """The one partition that is read, if each has its own model."""
 
     @property
     def connection(self) -> Connection:
@@ -48,16 +48,16 @@ class KafkaSettings:
 
     @property
     def transactional_id(self) -> str:
-        """Whoever uses it later fences all others: one for the topic, or one for each partition."""
-        return self.group if self.lane is None else f"{self.group}-{self.lane}"
+        """Its latest user fences all earlier ones: one for the topic, or one for each partition."""
+        return self.group if self.partition is None else f"{self.group}-{self.partition}"
 
     @property
     def needs(self) -> list[Need]:
-        """What the broker must allow."""
+        """The permissions that the broker must grant."""
         return needs_of_run(self.topics, self.group, self.exactly_once, self.transactional_id)
 
     def client(self) -> dict[str, Any]:
-        """What every client of this pipeline is told."""
+        """Arguments of every client of this pipeline."""
         return {
             **self.connection.arguments(),
             "request_timeout_ms": 10_000,
@@ -67,25 +67,25 @@ class KafkaSettings:
         }
 
     def consumer(self) -> dict[str, Any]:
-        """What every consumer in the group is told."""
+        """Arguments of every consumer in the group."""
         return {
             **self.client(),
             "group_id": self.group,
-            "group_instance_id": self.instance,
+            "group_instance_id": self.group_instance_id,
             "isolation_level": "read_committed",
             "enable_auto_commit": False,
             "auto_offset_reset": "none",
-            "session_timeout_ms": self.session_ms,
-            "heartbeat_interval_ms": max(300, self.session_ms // 4),
-            "max_poll_interval_ms": self.poll_interval_ms,
-            "metadata_max_age_ms": self.metadata_ms,
+            "session_timeout_ms": self.session_timeout_ms,
+            "heartbeat_interval_ms": max(300, self.session_timeout_ms // 4),
+            "max_poll_interval_ms": self.max_poll_interval_ms,
+            "metadata_max_age_ms": self.metadata_max_age_ms,
             "fetch_max_bytes": self.fetch_bytes,
             "max_partition_fetch_bytes": self.fetch_bytes // 4,
         }
 
     def producer(self) -> dict[str, Any]:
-        """What the producer is told."""
-        told: dict[str, Any] = {
+        """Arguments of the producer."""
+        arguments: dict[str, Any] = {
             **self.client(),
             "acks": "all",
             "linger_ms": 2,
@@ -95,26 +95,29 @@ class KafkaSettings:
             "max_block_ms": 10_000,
         }
         if self.exactly_once:
-            told |= {"transactional_id": self.transactional_id, "transaction_timeout_ms": 10_000}
-        return told
+            arguments |= {
+                "transactional_id": self.transactional_id,
+                "transaction_timeout_ms": 10_000,
+            }
+        return arguments
 
 
 def for_partition(settings: KafkaSettings, number: int) -> KafkaSettings:
-    """The same for one partition that has a forest of its own."""
-    return replace(settings, lane=number)
+    """The settings for one partition that has its own model."""
+    return replace(settings, partition=number)
 
 
-def check_lane(settings: KafkaSettings, partitions: Callable[[str], int]) -> None:
-    """BrokerError where one topic has got a partition that those beside it lack: the journal of it
-    would go into that of another forest.
+def check_partition_counts(settings: KafkaSettings, partitions: Callable[[str], int]) -> None:
+    """BrokerError if a topic lacks the settings' partition: its journal would be mixed with that of
+    another model.
     """
-    lane, topics = settings.lane, settings.topics
-    if lane is None:
+    partition, topics = settings.partition, settings.topics
+    if partition is None:
         return
     counts = {name: partitions(name) for name in (topics.journal, *topics.inputs)}
     widest = max(topics.inputs, key=lambda name: counts[name])
     for name, count in counts.items():
-        if lane >= count:
+        if partition >= count:
             raise BrokerError(
                 f"with kafka.model_scope = 'partition' topic {name!r} needs {counts[widest]} partitions, as "
                 f"many as {widest!r} has, and has {count}: give it as many "
@@ -123,7 +126,7 @@ def check_lane(settings: KafkaSettings, partitions: Callable[[str], int]) -> Non
 
 
 def check_permissions(settings: KafkaSettings) -> None:
-    """BrokerError with all that a pipeline lacks, before it begins to read."""
+    """BrokerError with all permissions that a pipeline lacks, before it begins to read."""
     with asking(settings.connection) as client:
         missing = lacking(client, settings.needs)
     if missing:

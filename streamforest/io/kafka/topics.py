@@ -1,4 +1,4 @@
-"""The topics of a pipeline: looked up, named when they are missing, made when asked for."""
+"""The topics of a pipeline: their names, whether they exist, and how they are created."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = [
     "Topics",
     "absent",
     "create_topic",
+    "end_offset_sum",
     "ensure_topics",
-    "records_there",
 ]
 
 
@@ -41,31 +41,31 @@ class Topics:
     dead_letters: str
     journal: str
     labels: str | None = None
-    """Where late labels come from, if not from among the events."""
+    """The topic of late labels, if they do not come with the events."""
 
     @property
     def inputs(self) -> list[str]:
-        """What is read."""
+        """The topics that the pipeline reads."""
         return [self.events] if self.labels is None else [self.events, self.labels]
 
     @classmethod
     def of(cls, pipeline: str, **named: str | None) -> Topics:
-        """Those of a pipeline, where not named otherwise.
+        """The topics of a pipeline, with default names for those that are not given.
 
         >>> Topics.of("shop", journal="j").predictions
         'shop.predictions'
         """
-        usual = {
+        defaults = {
             "events": f"{pipeline}.events",
             "predictions": f"{pipeline}.predictions",
             "dead_letters": f"{pipeline}.dlq",
             "journal": f"{pipeline}.journal",
         }
-        own = {key: named.get(key) or name for key, name in usual.items()}
+        own = {key: named.get(key) or name for key, name in defaults.items()}
         return cls(**own, labels=named.get("labels"))
 
     def shared(self) -> dict[str, list[str]]:
-        """Names that more than one of them has, with those.
+        """Names that several of the topics have, and which topics have them.
 
         >>> Topics.of("shop", journal="j", dead_letters="j").shared()
         {'j': ['dead_letters', 'journal']}
@@ -78,13 +78,13 @@ class Topics:
 
 
 _FOR_EVER = {"retention.ms": "-1"}
-_UNKNOWN = 3  # UNKNOWN_TOPIC_OR_PARTITION, as a topic's description says it
+_UNKNOWN = 3  # the error code UNKNOWN_TOPIC_OR_PARTITION in a topic's description
 
 
 def create_topic(
     client: Any, name: str, partitions: int, config: Mapping[str, str] | None = None
 ) -> bool:
-    """Make a topic; False if it is there already."""
+    """Create a topic; False if it exists already."""
     topic = NewTopic(
         name=name,
         num_partitions=partitions,
@@ -97,61 +97,63 @@ def create_topic(
         return False
     except AuthorizationError as error:
         raise BrokerError(
-            f"not allowed to make topic {shown(name)}: an administrator makes it, or grants Create on it "
+            f"not allowed to create topic {shown(name)}: an administrator creates it, or grants Create on it "
             "with kafka-acls --add --operation Create"
         ) from error
     except InvalidTopicError as error:
         raise BrokerError(
-            f"topic {shown(name)} cannot be made: a topic's name has letters, digits, '.', '_' and "
+            f"topic {shown(name)} cannot be created: a topic's name has letters, digits, '.', '_' and "
             "'-', at most 249"
         ) from error
     except KafkaError as error:
-        raise BrokerError(f"topic {shown(name)} cannot be made: {type(error).__name__}") from error
+        raise BrokerError(
+            f"topic {shown(name)} cannot be created: {type(error).__name__}"
+        ) from error
     return True
 
 
-def records_there(where: str | Connection, name: str) -> int:
-    """How far a topic's partitions reach, added up; 0 where there is no such topic."""
-    with asking(where) as client:
+def end_offset_sum(address: str | Connection, name: str) -> int:
+    """The sum of the end offsets of a topic's partitions; 0 if the topic does not exist."""
+    with asking(address) as client:
         if name not in client.list_topics():
             return 0
-    consumer = connect(KafkaConsumer, where, group_id=None)
+    consumer = connect(KafkaConsumer, address, group_id=None)
     try:
         partitions = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name) or ()]
         return sum(consumer.end_offsets(partitions).values())
     except KafkaError as error:
         raise BrokerError(
-            f"the ends of topic {shown(name)} cannot be asked for: {type(error).__name__}: {error}"
+            f"the end offsets of topic {shown(name)} cannot be read: {type(error).__name__}: {error}"
         ) from error
     finally:
         consumer.close(autocommit=False)
 
 
 def absent(client: Any, names: Sequence[str]) -> list[str]:
-    """Those that the broker does not have."""
-    found = client.describe_topics(list(names))
-    missing = {topic["name"] for topic in found if topic["error_code"] == _UNKNOWN}
+    """Those of the topics that the broker does not have."""
+    described = client.describe_topics(list(names))
+    missing = {topic["name"] for topic in described if topic["error_code"] == _UNKNOWN}
     return [name for name in names if name in missing]
 
 
 def ensure_topics(
-    where: str | Connection,
+    address: str | Connection,
     topics: Topics,
     create: bool,
     partitions: int,
     each: bool = False,
 ) -> None:
-    """See that all topics are there; make the missing ones if `create`, else name them.
+    """Check that all topics exist; create the missing ones if `create`, else raise BrokerError.
 
-    Where `each` partition has a forest of its own, labels and the journal need as many as the events.
+    If `each` partition has its own model, labels and journal need as many partitions as the events.
     """
-    with asking(where) as client:
+    with asking(address) as client:
         wanted = [*topics.inputs, topics.predictions, topics.dead_letters, topics.journal]
         missing = absent(client, wanted)
         if missing and not create:
             raise BrokerError(
-                f"the broker at {Connection.to(where).servers} has no topic {_listed(missing)}: "
-                "make them, or run with --create-topics"
+                f"the broker at {Connection.to(address).servers} has no topic {_listed(missing)}: "
+                "create them, or run with --create-topics"
             )
         for name in missing:
             several = (*topics.inputs, topics.predictions, *([topics.journal] if each else []))
@@ -164,7 +166,7 @@ def ensure_topics(
 def _compare_partitions(client: Any, topics: Topics) -> None:
     names = [*topics.inputs, topics.journal]
     deadline = time.monotonic() + 10
-    while True:  # a topic that was just made is not described at once
+    while True:  # a topic that was just created is not described at once
         counts = {t["name"]: len(t["partitions"]) for t in client.describe_topics(names)}
         if all(counts.values()) or time.monotonic() > deadline:
             break

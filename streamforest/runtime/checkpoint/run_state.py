@@ -9,9 +9,9 @@ from typing import Any
 
 from streamforest.errors import ChangedError, ConfigError, SnapshotError
 from streamforest.io.log import Partition
+from streamforest.jsonable import LARGEST_OFFSET, count, rows
 from streamforest.observe.evaluation import Totals
 from streamforest.observe.measures import Evaluation, ModelMeasures
-from streamforest.plain_data import LARGEST_OFFSET, count, rows
 from streamforest.runtime.labels.store import LabelStore, LateRules
 from streamforest.runtime.processing.admission import Admission, Limits
 from streamforest.runtime.processing.models import Model, parameters_of, take_run_time, wrap_model

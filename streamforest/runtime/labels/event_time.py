@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamforest.plain_data import rows, time_of
+from streamforest.jsonable import rows, time_of
 
 IN_A_ROW = 50
 

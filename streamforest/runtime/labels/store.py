@@ -31,8 +31,8 @@ from typing import Any
 import msgspec
 
 from streamforest.errors import SnapshotError
+from streamforest.jsonable import LARGEST_OFFSET, count, rows, scalar, time_of
 from streamforest.observe.telemetry import LabelStatus
-from streamforest.plain_data import LARGEST_OFFSET, count, rows, scalar, time_of
 from streamforest.runtime.labels.entries import Held, Kept, Known, Place, Said, Waiting
 from streamforest.runtime.labels.event_time import StreamClock
 

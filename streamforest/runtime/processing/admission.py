@@ -26,8 +26,8 @@ from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.labels import LabelTable, plain_label
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
+from streamforest.jsonable import count, rows, scalar
 from streamforest.kernels.core.operations import LEARN, PREDICT
-from streamforest.plain_data import count, rows, scalar
 from streamforest.text import shown
 
 Features = Mapping[Any, Any] | Sequence[float]

@@ -22,7 +22,7 @@ from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.membership import KafkaMembership, TopicAssignment, TopicCheck
 from streamforest.io.kafka.reader import JournalTail, KafkaReader
 from streamforest.io.kafka.retry import RetryPolicy
-from streamforest.io.kafka.settings import KafkaSettings, check_lane, for_partition
+from streamforest.io.kafka.settings import KafkaSettings, check_partition_counts, for_partition
 from streamforest.io.kafka.topics import Topics
 from streamforest.io.log import CommitInDoubt, Log, Transaction
 
@@ -113,15 +113,15 @@ def test_a_topic_that_keeps_commits_from_succeeding_is_named(
 
 def test_a_partition_without_a_journal_of_its_own_is_refused() -> None:
     counts = {"p.events": 3, "p.journal": 2, "p.labels": 2}
-    check_lane(SETTINGS, counts.__getitem__)
-    check_lane(for_partition(SETTINGS, 1), counts.__getitem__)
+    check_partition_counts(SETTINGS, counts.__getitem__)
+    check_partition_counts(for_partition(SETTINGS, 1), counts.__getitem__)
     with pytest.raises(BrokerError, match=r"'p.journal' needs 3 .*'p.events' has, and has 2"):
-        check_lane(for_partition(SETTINGS, 2), counts.__getitem__)
+        check_partition_counts(for_partition(SETTINGS, 2), counts.__getitem__)
     counts["p.journal"] = 4
-    check_lane(for_partition(SETTINGS, 2), counts.__getitem__)
-    late = KafkaSettings("127.0.0.1:1", Topics.of("p", labels="p.labels"), "p", lane=2)
+    check_partition_counts(for_partition(SETTINGS, 2), counts.__getitem__)
+    late = KafkaSettings("127.0.0.1:1", Topics.of("p", labels="p.labels"), "p", partition=2)
     with pytest.raises(BrokerError, match=r"'p.labels' needs 3 .*'p.events' has, and has 2"):
-        check_lane(late, counts.__getitem__)
+        check_partition_counts(late, counts.__getitem__)
 
 
 def test_a_topic_that_is_gone_is_told_from_one_that_another_owns() -> None:
@@ -210,7 +210,7 @@ def test_a_journal_that_was_made_anew_is_an_error() -> None:
     tail = JournalTail.__new__(JournalTail)
     tail._tp = TopicPartition("p.journal", 0)
     tail._consumer = Refusing(OffsetOutOfRangeError({tail._tp: 9}))
-    with pytest.raises(RecoveryError, match=r"'p.journal' has no records .* made anew"):
+    with pytest.raises(RecoveryError, match=r"'p.journal' has no records .* recreated"):
         tail.poll()
 
 

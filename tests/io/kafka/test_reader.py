@@ -54,7 +54,7 @@ def test_what_is_held_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     consumer = Lopsided()
     monkeypatch.setattr(kafka_reader, "_consumer", lambda client: consumer)
     monkeypatch.setattr(kafka_reader, "_poll", lambda consumer: consumer.poll())
-    monkeypatch.setattr(kafka_reader, "_BUFFERED_BYTES", 9_000)
+    monkeypatch.setattr(kafka_reader, "_MAX_BUFFERED_BYTES", 9_000)
     reader = KafkaReader({}, {("wanted", 0): 0, ("other", 0): 0})
     assert [one.offset for one in reader.take(("wanted", 0), 0, 1)] == [0]
     assert consumer.brought == 10
