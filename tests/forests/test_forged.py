@@ -59,16 +59,16 @@ def test_a_valid_file_goes_on() -> None:
 @pytest.mark.parametrize(
     ("field", "at", "value"),
     [
-        ("tree.only_tree", 0, 400),  # of no race at all: the swap would divide by nothing
-        ("tree.rival_errors", 0, 400),
-        ("flat.generation", 0, 2**53),
+        ("tree.only_tree_wrong", 0, 400),  # of no race at all: the swap would divide by nothing
+        ("tree.challenger_errors", 0, 400),
+        ("nodes.generation", 0, 2**53),
         ("ring.readable", 0, 2**40),
-        ("flat.cursor", 0, 2**31),
-        ("flat.n_nodes", 0, 2**62),
-        ("flat.n_structure", 0, 2**31 - 1),
-        ("plain.classes", 0, 2**40),
-        ("plain.met", 0, 2**31 - 1),
-        ("flat.leaf", 0, 2**31 - 1),
+        ("nodes.cursor", 0, 2**31),
+        ("nodes.n_nodes", 0, 2**62),
+        ("nodes.n_structure", 0, 2**31 - 1),
+        ("baselines.classes", 0, 2**40),
+        ("baselines.met", 0, 2**31 - 1),
+        ("nodes.leaf", 0, 2**31 - 1),
     ],
 )
 def test_counts_and_links_of_a_stream_forest(field: str, at: int, value: int) -> None:

@@ -102,7 +102,7 @@ def test_a_class_first_value_is_its_mean_and_has_no_variance() -> None:
         new = i >= 300 and i % 25 == 0
         y = i if new else int(rng.integers(0, 3))
         model.learn_one(x, y)
-        plane = model._plain.arrays.plane[:, :5, : len(model.classes_)]
+        plane = model._baselines.arrays.plane[:, :5, : len(model.classes_)]
         assert (plane[VARIANCE] >= 0).all()
         if new:
             assert plane[MEAN, :, -1].tolist() == list(x.values())
@@ -114,11 +114,11 @@ def test_a_class_that_has_faded_has_no_negative_variance() -> None:
     rng = np.random.default_rng(4)
     model = StreamForestClassifier(n_trees=1, seed=1)
     model.advance([{"a": v} for v in rng.normal(1e6, 1.0, 100).tolist()], ["rare", "often"] * 50)
-    counts = model._plain.arrays.plane[COUNT, 0]
+    counts = model._baselines.arrays.plane[COUNT, 0]
     for i in range(300):
         counts[0] *= 10.0 ** -rng.uniform(14, 20)  # so many fadings take 70,000 events
         model.learn_one({"a": (1e6, 0.01)[i % 2] * float(rng.random())}, "rare")
-        assert model._plain.arrays.plane[VARIANCE, 0, 0] >= 0, counts[0]
+        assert model._baselines.arrays.plane[VARIANCE, 0, 0] >= 0, counts[0]
     round_trip(model)
 
 
@@ -147,7 +147,7 @@ def test_a_file_with_a_variance_below_zero_loads() -> None:
     assert sorted(np.sign(planes[VARIANCE, :, 2])) == [-1, -1, 0]
     assert np.isnan(planes[LOG]).sum() == 1  # naive Bayes could not answer with it either
     model = streamforest.load(path)
-    plane = model._plain.arrays.plane[:, :3, :3]
+    plane = model._baselines.arrays.plane[:, :3, :3]
     assert (plane[VARIANCE] >= 0).all()
     assert (plane[INVERSE] > 0).all()
     kept = planes[VARIANCE] >= 0
@@ -168,7 +168,7 @@ def test_a_variance_that_no_rounding_explains_is_refused() -> None:
     planes[VARIANCE, 1, 0] = -1.0  # of prices up to 900
 
     data = sealed(tensors, content)
-    with pytest.raises(SnapshotError, match=r"plain\.plane"):
+    with pytest.raises(SnapshotError, match=r"baselines\.plane"):
         decode(data)
 
 

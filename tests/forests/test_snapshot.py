@@ -131,7 +131,7 @@ def test_both_places_of_the_metadata_are_read(monkeypatch: pytest.MonkeyPatch) -
     for metadata in ([], np.zeros(3, np.uint8), np.frombuffer(b"[1]", np.uint8)):
         odd = {**tensors, **({"metadata": metadata} if len(metadata) else {})}
         with pytest.raises(SnapshotError, match="damaged"):
-            decode(to_bytes(odd, {"streamforest": '{"format":2}'}))
+            decode(to_bytes(odd, {"streamforest": '{"format":2,"metadata":"array"}'}))
 
 
 def test_what_safetensors_refuses_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,14 +150,16 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         streamforest.save(ConsistentForestClassifier(seed=1), tmp_path / "no" / "folder")
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.safetensors")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.glob("format-*/*.safetensors")), ids=lambda p: f"{p.parent.name}-{p.stem}"
+)
 def test_golden_files_load_for_ever(path: Path) -> None:
     model = streamforest.load(path)
-    expected = json.loads(path.with_suffix(".json").read_text())
+    expected = json.loads((GOLDEN / "format-1" / f"{path.stem}.json").read_text())
     xs, _ = growing_stream(1_500)
     assert model.n_learned == expected["learned"]
     assert [model.predict_one(x) for x in xs[-50:]] == expected["answers"]
-    if path.stem.endswith(f"-{model._revision}"):
+    if path.parent.name == f"format-{snapshot.FORMAT}":
         assert encode({"main": model}) == path.read_bytes()
     else:  # written anew as of today, and the same from there on
         other = decode(encode({"main": model}))[0]["main"]
@@ -166,14 +168,60 @@ def test_golden_files_load_for_ever(path: Path) -> None:
         assert encode({"main": model}) == encode({"main": other})
 
 
-def test_there_are_golden_files() -> None:
-    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == {
-        "consistent-1",
-        "ncm-1",
-        "online-1",
-        "stream-1",
-        "stream-2",
-    }
+def test_there_are_golden_files_of_every_format_and_revision() -> None:
+    first = {"consistent-1", "ncm-1", "online-1", "stream-1", "stream-2"}
+    assert {path.stem for path in GOLDEN.glob("format-1/*.safetensors")} == first
+    last = {f"{entry.kind}-{entry.load()._revision}" for entry in registry.entries()}
+    assert {path.stem for path in GOLDEN.glob("format-2/*.safetensors")} == last
+
+
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.glob("format-2/*.safetensors")), ids=lambda path: path.stem
+)
+def test_a_file_of_an_old_format_is_the_same_model_from_there_on(path: Path) -> None:
+    old, new = (streamforest.load(GOLDEN / f"format-{n}" / path.name) for n in (1, 2))
+    assert encode({"main": old}) == encode({"main": new})
+    xs, ys = growing_stream(1_500)
+    np.testing.assert_array_equal(old.advance(xs, ys), new.advance(xs, ys))
+    assert encode({"main": old}) == encode({"main": new})
+
+
+def test_category_tables_stand_once() -> None:
+    """Model, shadow and the run's admission hold the same ones; equal tables of two features are two."""
+    rng = np.random.default_rng(0)
+    words = [f"wörd {k}" * 20 for k in range(200)]
+    xs = [{"a": words[k % 200], "b": words[k % 200], "c": float(k)} for k in range(400)]
+    ys = rng.integers(0, 2, 400).tolist()
+    main, shadow = (ConsistentForestClassifier(n_trees=1, seed=k) for k in range(2))
+    for model in (main, shadow):
+        model.advance(xs, ys)
+    tables = [list(codes) for codes in main._features.categories]
+    runtime = {"admission": {"categories": tables, "labels": [0, 1]}, "events": 400}
+    data = encode({"main": main, "other": shadow}, runtime)
+    assert data.count(words[7].encode()) == 2  # UTF-8, once for each of the features
+    models, again = decode(data)
+    assert again == runtime
+    assert encode(models, again) == data
+    assert runtime["admission"]["categories"] is tables  # nothing of the caller's was changed
+    for model in models.values():
+        assert [list(codes) for codes in model._features.categories] == tables
+    tensors, content = _tensors(data)
+    features = content["models"]["main"]["steps"][0]["features"]
+    assert features["categories"] == [0, 1, None]
+    for wrong in ([0, 0, None], [0, 2, None], [0, True, None], [0, -1, None], [[], [], []]):
+        features["categories"] = wrong
+        with pytest.raises(SnapshotError, match="damaged"):
+            decode(_sealed(tensors, content))
+
+
+def test_labels_that_no_utf8_holds_are_saved(tmp_path: Path) -> None:
+    model = ConsistentForestClassifier(n_trees=1, seed=1)
+    model.advance([{"é": 1.0, "\ud800": "漢"}] * 2, ["\udfff🙂", "\\ud800"])
+    data = encode({"main": model})
+    assert "漢".encode() in data
+    loaded = decode(data)[0]["main"]
+    assert loaded.classes_ == model.classes_
+    assert encode({"main": loaded}) == data
 
 
 def test_a_later_revision_is_refused_with_a_remedy() -> None:
@@ -188,7 +236,7 @@ def test_a_split_cannot_stand_in_for_one_of_another_tree() -> None:
     model = ConsistentForestClassifier(n_trees=2, seed=1, alpha0=1, tau=0)
     model.advance([{"a": float(k)} for k in range(40)], [k % 2 for k in range(40)])
     tensors, content = _tensors(encode({"main": model}))
-    prefix = "models/main/0/flat."
+    prefix = "models/main/0/nodes."
     n = {name: tensors[prefix + name].dtype for name in ("feature", "left", "n_nodes")}
     forged = {name: array for name, array in tensors.items() if not name.startswith(prefix)}
     for name, array in tensors.items():

@@ -69,10 +69,10 @@ def test_hundreds_of_classes_take_room_for_those_that_came() -> None:
     model = StreamForestClassifier(n_trees=5, seed=1)
     hits = _hits(model, X, y)
     assert hits[-2_000:].mean() > 0.93
-    nodes = model._grove.node.shape[1]
+    nodes = model._trees.node.shape[1]
     assert nodes > 1_000
     # dense counts would take a number for each node and class
-    assert model._grove.hist.shape[1] < 0.25 * nodes * classes
+    assert model._trees.hist.shape[1] < 0.25 * nodes * classes
 
 
 # ---- values
@@ -177,14 +177,14 @@ def test_a_challenger_is_built_a_few_tests_an_event_and_saved_half_built() -> No
     half_built = 0
     for a in range(3_500):
         model.advance(xs[a : a + 1], ys[a : a + 1])
-        place = model._grove.place
+        place = model._trees.tree_slot
         building = place["building"] == 1
         assert (place["work"][building] <= _BUILD_WORK + largest_test).all()
         if not building.any() or a < 400 * half_built + 1_500:
             continue
         half_built += 1
         other = decode(encode({"main": model}))[0]["main"]
-        assert other._grove.place["building"].any()
+        assert other._trees.tree_slot["building"].any()
         rest = xs[a + 1 : a + 401], ys[a + 1 : a + 401]
         twin = decode(encode({"main": model}))[0]["main"]
         for x, label in zip(*rest):
@@ -208,14 +208,14 @@ def test_ring_and_nodes_stay_within_their_bounds() -> None:
     for a in range(0, 5_000, 250):
         model.advance(X[a : a + 250], y[a : a + 250])
         sizes.append(model.summary()["total_bytes"])
-    grove = model._grove
-    ring = grove.rows.nbytes + grove.labels.nbytes + grove.link.nbytes
+    trees = model._trees
+    ring = trees.rows.nbytes + trees.labels.nbytes + trees.link.nbytes
     assert ring <= 200_000
     assert model.summary()["ring_bytes"] == ring
     assert model.summary()["ring_rows"] < 1_000
-    assert grove.place["n_nodes"].max() == 41
+    assert trees.tree_slot["n_nodes"].max() == 41
     assert sizes[-1] <= 1.5 * sizes[4]  # flat once the ring has gone round
-    assert grove.errors.nbytes == 4 * 4 * HISTORY
+    assert trees.errors.nbytes == 4 * 4 * HISTORY
 
 
 def test_new_features_shrink_a_ring_that_is_bounded_in_bytes() -> None:
@@ -251,7 +251,7 @@ def test_plain_opinions_fall_silent_at_their_bound_and_the_forest_goes_on() -> N
     assert max(sizes) <= bound + slack
     assert sizes[10] > 10_000
     assert sizes[-1] < 5_000
-    assert model.summary()["opinion_mix"]["naive Bayes"] == 0
+    assert model.summary()["expert_weights"]["naive Bayes"] == 0
     assert np.concatenate(hits)[-1_000:].mean() > 0.8
     loaded = decode(encode({"main": model}))[0]["main"]
     assert encode({"main": loaded}) == encode({"main": model})
@@ -269,7 +269,7 @@ def test_smooth_clouds_are_left_to_naive_bayes_and_lines_to_the_linear_rule() ->
         model = StreamForestClassifier(n_trees=10, seed=1, **params)
         scores[name] = _hits(model, stream.X, stream.y)[5_000:].mean()
         if name == "all":
-            mix = model.summary()["opinion_mix"]
+            mix = model.summary()["expert_weights"]
             assert max(mix, key=mix.__getitem__) == "naive Bayes"
     assert best - scores["all"] < 0.5 * (best - scores["trees"])
     rng = np.random.default_rng(0)
@@ -277,7 +277,7 @@ def test_smooth_clouds_are_left_to_naive_bayes_and_lines_to_the_linear_rule() ->
     y = X @ rng.normal(size=20) > 0
     model = StreamForestClassifier(n_trees=10, seed=1)
     hits = _hits(model, X, y)
-    mix = model.summary()["opinion_mix"]
+    mix = model.summary()["expert_weights"]
     assert max(mix, key=mix.__getitem__) == "linear"
     assert hits[3_000:].mean() > 0.95
     without = _hits(StreamForestClassifier(n_trees=10, seed=1, max_plain_bytes=0), X, y)
@@ -338,12 +338,12 @@ def test_importances_of_each_opinion_and_of_all() -> None:
         x = {"clear": y + 0.5 * float(rng.normal()), "faint": y + 3 * float(rng.normal())}
         x |= {"noise": float(rng.normal()), "dice": float(rng.integers(1, 7))}
         model.learn_one(x | {"tag": "abcd"[y if rng.random() < 0.7 else 3]}, y)
-    for opinion in (None, "trees", "naive Bayes", "linear"):
-        found = model.feature_importances(opinion)
+    for expert in (None, "trees", "naive Bayes", "linear"):
+        found = model.feature_importances(expert)
         assert sum(found.values()) == pytest.approx(1.0)
         assert min(found["clear"], found["tag"]) > found["faint"] > 0.0
         assert max(found["noise"], found["dice"]) < min(found["clear"], found["tag"])
-    with pytest.raises(ParameterError, match=r"opinion='bayes'.*naive Bayes"):
+    with pytest.raises(ParameterError, match=r"expert='bayes'.*naive Bayes"):
         model.feature_importances("bayes")
     assert StreamForestClassifier(n_trees=1, seed=1).feature_importances() == {}
 
@@ -353,12 +353,12 @@ def test_debug_adds_up_the_plain_opinions_as_the_kernel_does() -> None:
     xs, ys = growing_stream(1_500)
     model = StreamForestClassifier(n_trees=1, seed=1)
     model.advance(xs[:1_000], ys[:1_000])
-    p, spread = model._plain.arrays, model._spread
+    p, spread = model._baselines.arrays, model._spread
     categorical = model._features.categorical
     rows, known = model._encode(xs[1_000:], np.zeros(500, np.bool_))
     votes = model._new_votes(500)
     labels, ops = np.full(500, -1), np.full(500, PREDICT, np.uint8)
-    model._ask_plain(rows, labels, ops, known, votes)
+    model._process_baselines(rows, labels, ops, known, votes)
     classes = len(model.classes_)
     for row, of_row in zip(rows, votes[:, NEAR + 1 :, :classes]):
         for says, start, said in (

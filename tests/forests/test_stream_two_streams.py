@@ -35,7 +35,7 @@ def _events(seed: int) -> tuple[list[dict[str, Any]], np.ndarray]:
 
 
 def _is_estimation(model: StreamForestClassifier) -> np.ndarray:
-    seed = model._grove.voter["seed"][0]
+    seed = model._trees.voter["seed"][0]
     return np.array([is_estimation(seed, 0, i, model.p_structure) == 1 for i in range(N)])
 
 
@@ -50,9 +50,9 @@ def _shuffled(y: np.ndarray, which: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _structure(model: StreamForestClassifier) -> list[tuple[object, ...]]:
-    n = model._grove.place["n_nodes"][0]
+    n = model._trees.tree_slot["n_nodes"][0]
     fields = ["feature", "threshold", "mask", "left", "missing_right"]
-    return [tuple(node[fields].tolist()) for node in model._grove.node[0, :n]]
+    return [tuple(node[fields].tolist()) for node in model._trees.node[0, :n]]
 
 
 def _opinions(model: StreamForestClassifier, xs: list[Any]) -> list[dict[object, list[int]]]:
@@ -94,7 +94,11 @@ def test_structure_labels_feed_no_opinion(seed: int) -> None:
     assert len(_structure(model)) > 50
     assert _structure(other) == _structure(model)
     assert _opinions(other, xs[-500:]) == _opinions(model, xs[-500:])
-    for where in ("plain.plane", "plain.count", "shared.loss"):  # every label counts here
+    for where in (
+        "baselines.plane",
+        "baselines.count",
+        "shared.mixture_loss",
+    ):  # every label counts here
         assert (model._dump()[where] != other._dump()[where]).any()
 
 

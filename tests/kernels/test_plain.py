@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamforest.forests.stream.baselines import PlainOpinions
+from streamforest.forests.stream.baselines import BaselineModels
 from streamforest.kernels.candidate.layout import VOTE_UNIT
 from streamforest.kernels.core.operations import BOTH, PREDICT
 from streamforest.kernels.stream import baseline_learning, mixing
@@ -113,7 +113,7 @@ def test_both_opinions_are_those_of_the_reference(seed: int) -> None:
     X, y, categorical = _events(240, seed)
     deviation = np.nanstd(X, axis=0)
     spread = np.stack([np.nanmean(X, axis=0), deviation**2, 1.0 / deviation])
-    plain, reference = PlainOpinions(LARGE), Reference(spread, categorical)
+    plain, reference = BaselineModels(LARGE), Reference(spread, categorical)
     votes = np.zeros((len(X), 4, 3), np.int64)
     known = np.full(len(X), 5)
     for start in range(0, len(X), 60):  # batches, so that arrays grow in the middle of one
@@ -133,7 +133,7 @@ def test_both_opinions_are_those_of_the_reference(seed: int) -> None:
 
 
 def _advance(
-    plain: PlainOpinions,
+    plain: BaselineModels,
     spread: np.ndarray,
     X: np.ndarray,
     y: np.ndarray,
@@ -153,7 +153,7 @@ def _advance(
             plain.enlarge()
 
 
-def _learn(plain: PlainOpinions, X: np.ndarray, y: np.ndarray, votes: np.ndarray) -> None:
+def _learn(plain: BaselineModels, X: np.ndarray, y: np.ndarray, votes: np.ndarray) -> None:
     n, d = X.shape
     spread = np.tile([[0.0], [1.0], [1.0]], d)
     ops, known = np.full(n, BOTH, np.uint8), np.full(n, d)
@@ -168,7 +168,7 @@ def test_the_bound_takes_tables_first_and_then_everything() -> None:
         (np.arange(40) % 4, 8 * 4 * 7 * 10, False, False),  # exactly the planes
         (np.arange(40) % 5, 8 * 4 * 7 * 10, False, True),
     ):
-        plain = PlainOpinions(bound)
+        plain = BaselineModels(bound)
         votes = np.zeros((40, 4, 5), np.int64)
         _learn(plain, X, y, votes)
         assert plain.silent == silent
@@ -180,14 +180,14 @@ def test_the_bound_takes_tables_first_and_then_everything() -> None:
         else:
             assert votes[-1, 2:].any()
             assert (plain.arrays.size[LIVE] > 0) == tables
-    nothing = PlainOpinions(0)
+    nothing = BaselineModels(0)
     assert nothing.silent
 
 
 def test_predicting_leaves_the_plain_opinions_alone() -> None:
     X, y, categorical = _events(100, 7)
     spread = np.tile([[0.5], [2.0], [0.7]], 5)
-    plain = PlainOpinions(LARGE)
+    plain = BaselineModels(LARGE)
     votes = np.zeros((100, 4, 3), np.int64)
     known = np.full(100, 5)
     ops = np.full(100, BOTH, np.uint8)

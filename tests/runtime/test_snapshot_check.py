@@ -61,7 +61,7 @@ def broken_dump() -> Iterator[None]:
 
     def broken(self: ConsistentForestClassifier) -> dict[str, Any]:
         arrays = usual(self)
-        return {**arrays, "flat.n_nodes": -arrays["flat.n_nodes"]}
+        return {**arrays, "nodes.n_nodes": -arrays["nodes.n_nodes"]}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConsistentForestClassifier, "_dump", broken)

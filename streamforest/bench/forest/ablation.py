@@ -26,7 +26,7 @@ from streamforest.errors import ConfigError
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "without challengers": {"drift": False},
-    "without plain opinions": {"max_plain_bytes": 0},
+    "without baselines": {"max_plain_bytes": 0},
     "without neighbours": {"neighbours": 0},
     "without relevance": {"relevance": 0.0},
     "40 trees": {"n_trees": 40},

@@ -150,14 +150,14 @@ def _kernel_parts(grown: Any, cost: Callable[[Any], float], repeats: int = 3) ->
         return {}
     least: dict[str, float] = {}
     for _ in range(repeats):
-        for part in ("", *_WITHOUT, "plain opinions"):
+        for part in ("", *_WITHOUT, "baselines"):
             model = copy.deepcopy(grown)
             for name, value in _WITHOUT.get(part, {}).items():
                 model._params[name] = value
             if "drift" in _WITHOUT.get(part, {}):
-                model._grove.voter["racing"] = 0
-            if part == "plain opinions":
-                model._plain.arrays.size[SILENT] = 1
+                model._trees.voter["racing"] = 0
+            if part == "baselines":
+                model._baselines.arrays.size[SILENT] = 1
             least[part] = min(cost(model), least.get(part, math.inf))
     whole = least.pop("")
     saved = {part: whole - rest for part, rest in least.items()}

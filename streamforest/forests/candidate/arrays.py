@@ -7,23 +7,16 @@ from numpy.typing import NDArray
 
 from streamforest.kernels.candidate import arena
 from streamforest.kernels.candidate.grow import WANT_BLOCK, WANT_HIST, WANT_NODES, WANT_POINT
-from streamforest.kernels.candidate.layout import LEAF, NODE, TREE, Trees
+from streamforest.kernels.candidate.layout import Trees
+from streamforest.kernels.core.array_table import grown, zeros
 
 _SMALL = 1 << 16  # entries
 
 
 def allocate(n_trees: int, nodes: int, hist: int, block: int, point: int) -> Trees:
     """Zeroed arrays of these capacities (per tree)."""
-    return Trees(
-        tree=np.zeros(n_trees, TREE),
-        node=np.zeros((n_trees, nodes), NODE),
-        leaf=np.zeros((n_trees, nodes), LEAF),
-        hist=np.zeros((n_trees, hist), np.int64),
-        block=np.zeros((n_trees, block), np.int32),
-        point=np.zeros((n_trees, point), np.float64),
-        score=np.zeros((n_trees, point), np.int64),
-        born=np.zeros((n_trees, point), np.int64),
-    )
+    sizes = {"histogram entries": hist, "block entries": block, "candidates": point}
+    return zeros(Trees, trees=n_trees, nodes=nodes, **sizes)
 
 
 def plant(seeds: NDArray[np.uint64]) -> Trees:
@@ -40,13 +33,9 @@ def plant(seeds: NDArray[np.uint64]) -> Trees:
 
 def enlarge(trees: Trees, want: NDArray[np.int64], m: int, streams: int) -> Trees:
     """Arrays that hold at least what a kernel wants."""
-    n_trees, nodes = trees.node.shape
+    nodes = trees.node.shape[1]
     if want[WANT_NODES] > nodes:
-        node = np.zeros((n_trees, 2 * nodes), NODE)
-        leaf = np.zeros((n_trees, 2 * nodes), LEAF)
-        node[:, :nodes] = trees.node
-        leaf[:, :nodes] = trees.leaf
-        trees = trees._replace(node=node, leaf=leaf)
+        trees = grown(trees, nodes=2 * nodes)
     wanted = want[[WANT_HIST, WANT_BLOCK, WANT_POINT]]
     if (wanted > _capacities(trees)).any():
         tops = [trees.tree[name].max() for name in ("hist_top", "block_top", "point_top")]
@@ -69,13 +58,8 @@ def pack(trees: Trees, extra: NDArray[np.int64], m: int, streams: int) -> Trees:
         np.maximum(most, sizes, out=most)
     slack = np.where(most < _SMALL, 3 * most, most // 2)
     hist, block, point = (most + slack + extra).tolist()
-    new = trees._replace(
-        hist=np.zeros((n_trees, hist), np.int64),
-        block=np.zeros((n_trees, block), np.int32),
-        point=np.zeros((n_trees, point), np.float64),
-        score=np.zeros((n_trees, point), np.int64),
-        born=np.zeros((n_trees, point), np.int64),
-    )
+    arenas = allocate(n_trees, 0, hist, block, point)
+    new = arenas._replace(tree=trees.tree, node=trees.node, leaf=trees.leaf)
     for t in range(n_trees):
         arena.pack(trees, t, m, streams, new.hist, new.block, new.point, new.score, new.born)
     return new

@@ -120,6 +120,7 @@ class ConsistentForestClassifier(CandidateForest):
     """
 
     _kernel = Announced(kernels.advance, "consistent forest")
+    _arrays = kernels.ARRAYS
     _streams = kernels.STREAMS
 
     def __init__(

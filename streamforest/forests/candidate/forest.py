@@ -13,6 +13,7 @@ from streamforest.forests.candidate import state as candidate_state
 from streamforest.forests.candidate.arrays import enlarge, is_slack, nbytes, pack, plant
 from streamforest.forests.core.base import Forest
 from streamforest.kernels.candidate.layout import Trees
+from streamforest.kernels.core.array_table import Addresses, ArrayTable
 from streamforest.kernels.core.compiling import Announced
 from streamforest.kernels.core.entropy import STEPS
 
@@ -21,6 +22,7 @@ class CandidateForest(Forest):
     """Base of the consistent and the online forest."""
 
     _kernel: ClassVar[Announced]
+    _arrays: ClassVar[ArrayTable]
     _streams: ClassVar[int]
     _trees: Trees
 
@@ -33,9 +35,26 @@ class CandidateForest(Forest):
     def _points_per_dim(self) -> int:
         """Candidate points in each dimension of an active leaf."""
 
-    def _kernel_extras(self) -> tuple[Any, ...]:
-        """Further arguments of the kernel: shared stores as of this epoch."""
+    def _kernel_arrays(self) -> tuple[Any, ...]:
+        """What the table of addresses is made of; whoever uses the table keeps it alive meanwhile."""
+        return (
+            self._trees,
+            self._params,
+            self._progress,
+            self._routes,
+            self._features.categorical,
+        )
+
+    def _kernel_flags(self) -> tuple[bool, ...]:
+        """Further arguments of the kernel, which change between epochs."""
         return ()
+
+    def _scratch(self) -> None:
+        super()._scratch()
+        self._addresses = Addresses(
+            self._arrays,
+            lambda trees, params, *own: (trees, (params, STEPS, *own)),
+        )
 
     def _plant(self, seeds: NDArray[np.uint64]) -> None:
         self._params = self._pack_params()
@@ -53,23 +72,19 @@ class CandidateForest(Forest):
         reuse: bool,
         votes: NDArray[np.int64],
     ) -> bool:
+        arrays = self._kernel_arrays()
         return self._kernel.run(  # type: ignore[no-any-return]
-            *self._trees,
-            self._params,
-            STEPS,
+            self._addresses.of(arrays),
             first,
             last,
-            self._progress,
             want,
             X,
             y,
             op,
             known,
-            self._features.categorical,
-            self._routes,
             reuse,
             votes,
-            *self._kernel_extras(),
+            *self._kernel_flags(),
         )
 
     def _enlarge(self, want: NDArray[np.int64]) -> None:

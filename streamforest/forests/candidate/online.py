@@ -85,6 +85,7 @@ class OnlineForestClassifier(CandidateForest):
     """
 
     _kernel = Announced(kernels.advance, "online forest")
+    _arrays = kernels.ARRAYS
     _streams = kernels.STREAMS
     _cuts_epochs = True
     learning_revision = 2  # 1: a range beyond all numbers had tests at infinity
@@ -154,11 +155,14 @@ class OnlineForestClassifier(CandidateForest):
         params["hard"] = self.voting == "hard"
         return params
 
-    def _kernel_extras(self) -> tuple[object, ...]:
+    def _kernel_arrays(self) -> tuple[Any, ...]:
         if len(self._low) < len(self._features):
             self._low = _widen(self._low, len(self._features), np.inf)
             self._high = _widen(self._high, len(self._features), -np.inf)
-        return self._low, self._high, self._n_learned >= EPOCH
+        return *super()._kernel_arrays(), self._low, self._high
+
+    def _kernel_flags(self) -> tuple[bool, ...]:
+        return (self._n_learned >= EPOCH,)
 
     def _dump(self) -> dict[str, NDArray[Any]]:
         width = len(self._features)

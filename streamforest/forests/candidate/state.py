@@ -39,7 +39,7 @@ def dump(trees: Trees, m: int, streams: int) -> dict[str, NDArray[Any]]:
     flat = kernels.empty(len(trees.tree), sizes)
     _export.run(trees, m, streams, flat)
     arrays = {f"tree.{name}": trees.tree[name].copy() for name in ("seed", *_CLOCKS)}
-    return arrays | {f"flat.{name}": array for name, array in flat._asdict().items()}
+    return arrays | {f"nodes.{name}": array for name, array in flat._asdict().items()}
 
 
 def restore(
@@ -61,7 +61,7 @@ def restore(
     demand(tree["n_oob"] <= tree["n_seen"], "tree.n_oob")
     demand(tree["oob_errors"] <= tree["n_oob"], "tree.oob_errors")
     like = kernels.empty(0, np.zeros(len(kernels.SIZES), np.int64))._asdict()
-    flat = Flat(**{name: take(f"flat.{name}", array.dtype) for name, array in like.items()})
+    flat = Flat(**{name: take(f"nodes.{name}", array.dtype) for name, array in like.items()})
     shape = _Shape(m, streams, classes, kinds)
     _check_nodes(flat, n_trees, shape)
     leaves, hist = _check_leaves(flat, shape, tree)

@@ -27,7 +27,7 @@ _MOST_VOTES = 1 << 22  # numbers that hold their votes: fewer rows where there a
 _WORTH_THREADS = 64  # tree-rows below which handing work to threads costs more than it saves
 NO_ANSWER = np.zeros((0, 0))
 WANTS = 8  # kinds of arrays a kernel may ask to enlarge, at most
-_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock", "_seats", "_table")
+_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock", "_addresses", "_seats", "_table")
 ONE_TRUE = np.ones(1, np.bool_)
 _OP_LEARN = np.full(1, LEARN, np.uint8)
 

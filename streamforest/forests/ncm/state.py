@@ -39,36 +39,38 @@ def dump(forest: NCMForestClassifier) -> dict[str, NDArray[Any]]:
         "memory.rows": _columns(forest._memory.rows[order], width),
         "memory.label": forest._memory.label[order],
         "memory.number": forest._memory.number[order],
-        "columns.of": forest._column.copy(),
+        "columns.of_features": forest._column.copy(),
         "columns.counting": np.array([forest._old_columns]),
-        "columns.stats": _columns(forest._stats, width),
+        "columns.statistics": _columns(forest._stats, width),
         "columns.fill": _columns(forest._fill, width),
         "columns.scale": _columns(forest._near[:, SCALE], width),
         "columns.gap": _columns(forest._near[:, GAP], width),
         "means.mean": _columns(means.mean[:classes], width),
-        "means.n": means.n[:classes].copy(),
+        "means.count": means.n[:classes].copy(),
         "means.spread": means.spread[:classes].copy(),
         "means.weight": means.weight.copy(),
         "means.gap": means.gap.copy(),
-        "shared.numbers": np.array(
+        "shared.scalars": np.array(
             [forest._ground_at, rounds.credit, *forest._usual, *forest._lens_right]
         ),
-        "shared.right": forest._blend_right.copy(),
-        "shared.chosen": np.array([forest._speaker, forest._blend_step, *forest._tally]),
-        "rounds.metric_error": rounds.metric_error.copy(),
-        "rounds.clock": np.array(
+        "shared.blend_correct": forest._blend_right.copy(),
+        "shared.active_metric": np.array([forest._speaker, forest._blend_step, *forest._tally]),
+        "retraining.metric_error": rounds.metric_error.copy(),
+        "retraining.counters": np.array(
             [rounds.stands, rounds.in_round, rounds.known, rounds.grown], np.int64
         ),
-        "rounds.begun": rounds.begun.copy(),
-        "rounds.scale": np.zeros(0, np.float32) if rounds.scale is None else rounds.scale.ravel(),
-        "jobs.t": np.array([job.t for job in jobs], np.int64),
-        "jobs.swap_at": np.array([job.swap_at for job in jobs], np.int64),
-        "jobs.fresh": np.array([job.kind == "fresh" for job in jobs], np.uint8),
-        "jobs.begun": np.array([job.scene.born for job in jobs], np.int64),
-        "jobs.columns": np.array([job.scene.columns for job in jobs], np.int64),
+        "retraining.started": rounds.begun.copy(),
+        "retraining.scale": np.zeros(0, np.float32)
+        if rounds.scale is None
+        else rounds.scale.ravel(),
+        "retraining_jobs.tree": np.array([job.t for job in jobs], np.int64),
+        "retraining_jobs.swap_at": np.array([job.swap_at for job in jobs], np.int64),
+        "retraining_jobs.fresh": np.array([job.kind == "fresh" for job in jobs], np.uint8),
+        "retraining_jobs.started": np.array([job.scene.born for job in jobs], np.int64),
+        "retraining_jobs.columns": np.array([job.scene.columns for job in jobs], np.int64),
     }
     arrays["means.scatter"] = _matrix(means.scatter[None], width)
-    arrays["means.lens"] = _matrix(
+    arrays["means.shrunk_covariance"] = _matrix(
         means.lens, width if means.lens.shape[1] == 1 else side_of(forest)
     )
     arrays |= dump_trees(forest, [*forest._trees, *pending], order)
@@ -130,16 +132,16 @@ def _long(array: NDArray[Any], size: int, fill: int) -> NDArray[Any]:
 
 def _take_columns(forest: NCMForestClassifier, take: Take) -> int:
     """Which columns a feature has, and what is known of each column."""
-    of = take("columns.of", np.int32)
-    demand(len(of) <= len(forest._features), "columns.of")
+    of = take("columns.of_features", np.int32)
+    demand(len(of) <= len(forest._features), "columns.of_features")
     expected = 0
     for j in np.argsort(of, kind="stable").tolist():
         if of[j] >= 0:
-            demand(of[j] == expected, "columns.of")
-            demand(forest._features.kinds[j] > 0, "columns.of")
+            demand(of[j] == expected, "columns.of_features")
+            demand(forest._features.kinds[j] > 0, "columns.of_features")
             expected += CATEGORY_COLUMNS if forest._features.categorical[j] else 1
         else:
-            demand(of[j] == -1, "columns.of")
+            demand(of[j] == -1, "columns.of_features")
     width = padded(expected)
     forest._column = of
     known = [len(values) for values in forest._features.categories[: len(of)]]
@@ -148,9 +150,9 @@ def _take_columns(forest: NCMForestClassifier, take: Take) -> int:
     counting = take("columns.counting", np.int64, 1)
     demand((counting >= 0) & (counting <= expected), "columns.counting")
     forest._old_columns = int(counting[0])
-    stats = take("columns.stats", np.float64, 4 * expected).reshape(4, expected)
-    demand(np.isfinite(stats) & (np.abs(stats) < 1e100), "columns.stats")
-    demand(stats[[SEEN, VARIANCE]] >= 0, "columns.stats")
+    stats = take("columns.statistics", np.float64, 4 * expected).reshape(4, expected)
+    demand(np.isfinite(stats) & (np.abs(stats) < 1e100), "columns.statistics")
+    demand(stats[[SEEN, VARIANCE]] >= 0, "columns.statistics")
     forest._stats = wide(stats, 4, width)
     fill = take("columns.fill", np.float32, expected)
     demand(np.isfinite(fill), "columns.fill")
@@ -169,14 +171,14 @@ def _take_means(
     forest: NCMForestClassifier, take: Take, columns: int, width: int, classes: int
 ) -> None:
     room = max(8, classes)
-    n = take("means.n", np.int64, classes)
-    demand((n >= 1) & (n <= forest._n_learned), "means.n")
-    demand(sum(n.tolist()) == forest._n_learned, "means.n")
+    n = take("means.count", np.int64, classes)
+    demand((n >= 1) & (n <= forest._n_learned), "means.count")
+    demand(sum(n.tolist()) == forest._n_learned, "means.count")
     mean = take("means.mean", np.float32, classes * columns).reshape(classes, columns)
     demand(np.isfinite(mean), "means.mean")
     spread = take("means.spread", np.float64, classes)
     demand(np.isfinite(spread) & (spread >= 0), "means.spread")
-    scatter, lens = take("means.scatter", np.float64), take("means.lens", np.float32)
+    scatter, lens = take("means.scatter", np.float64), take("means.shrunk_covariance", np.float32)
     side = side_of(forest)
     if columns > FULL_WIDTH >= side and len(scatter) == columns * columns:
         # written when whole matrices were still widened with the column after FULL_WIDTH
@@ -186,8 +188,8 @@ def _take_means(
     demand(len(scatter) == rows * columns, "means.scatter")
     demand(np.isfinite(scatter), "means.scatter")
     shape = (side, side) if side <= FULL_WIDTH else (1, columns)
-    demand(len(lens) == LENSES * shape[0] * shape[1], "means.lens")
-    demand(np.isfinite(lens), "means.lens")
+    demand(len(lens) == LENSES * shape[0] * shape[1], "means.shrunk_covariance")
+    demand(np.isfinite(lens), "means.shrunk_covariance")
     weight = take("means.weight", np.float64, 1)
     demand((weight >= 0) & (weight <= forest._n_learned), "means.weight")
     gap = take("means.gap", np.float64, LENSES)
@@ -214,20 +216,20 @@ def _take_means(
 
 def _take_shared(forest: NCMForestClassifier, take: Take) -> float:
     """What all trees share; returns the credit, which belongs to the rounds."""
-    numbers = take("shared.numbers", np.float64, 4 + LENSES)
-    demand(np.isfinite(numbers) & (numbers >= 0), "shared.numbers")
-    demand(numbers[4:] <= 1, "shared.numbers")
-    demand(numbers[1] <= forest.n_trees, "shared.numbers")
+    numbers = take("shared.scalars", np.float64, 4 + LENSES)
+    demand(np.isfinite(numbers) & (numbers >= 0), "shared.scalars")
+    demand(numbers[4:] <= 1, "shared.scalars")
+    demand(numbers[1] <= forest.n_trees, "shared.scalars")
     forest._ground_at = float(numbers[0])
     forest._usual = numbers[2:4].copy()
     forest._lens_right = numbers[4:].copy()
-    right = take("shared.right", np.float64, len(BLENDS))
-    demand((right >= 0) & (right <= 1), "shared.right")
+    right = take("shared.blend_correct", np.float64, len(BLENDS))
+    demand((right >= 0) & (right <= 1), "shared.blend_correct")
     forest._blend_right = right
-    chosen = take("shared.chosen", np.int64, 4)
-    demand(chosen >= 0, "shared.chosen")
-    demand(chosen[0] < LENSES and chosen[1] < len(BLENDS), "shared.chosen")
-    demand(chosen[3] <= chosen[2] <= EPOCH, "shared.chosen")
+    chosen = take("shared.active_metric", np.int64, 4)
+    demand(chosen >= 0, "shared.active_metric")
+    demand(chosen[0] < LENSES and chosen[1] < len(BLENDS), "shared.active_metric")
+    demand(chosen[3] <= chosen[2] <= EPOCH, "shared.active_metric")
     forest._speaker, forest._blend_step = int(chosen[0]), int(chosen[1])
     forest._tally = chosen[2:].copy()
     return float(numbers[1])
@@ -236,22 +238,22 @@ def _take_shared(forest: NCMForestClassifier, take: Take) -> float:
 def _take_rounds(forest: NCMForestClassifier, take: Take, columns: int, credit: float) -> Rounds:
     rounds = Rounds(forest.n_trees)
     rounds.credit = credit
-    rounds.metric_error = take("rounds.metric_error", np.float64, METRICS)
+    rounds.metric_error = take("retraining.metric_error", np.float64, METRICS)
     error = rounds.metric_error
-    demand(np.isfinite(error) & (error >= 0), "rounds.metric_error")
+    demand(np.isfinite(error) & (error >= 0), "retraining.metric_error")
     # rows taken in by `extend_many` once left counts behind, and shares of over one
     rounds.metric_error = np.minimum(error, 1.0)
-    clock = take("rounds.clock", np.int64, 4)
+    clock = take("retraining.counters", np.int64, 4)
     classes = len(forest._labels)
-    demand((clock >= 0) & (clock <= [1, classes, classes, LARGEST]), "rounds.clock")
+    demand((clock >= 0) & (clock <= [1, classes, classes, LARGEST]), "retraining.counters")
     rounds.stands = bool(clock[0])
     rounds.in_round, rounds.known, rounds.grown = (int(v) for v in clock[1:])
-    demand(not rounds.stands or classes >= 1, "rounds.clock")
-    rounds.begun = take("rounds.begun", np.int64, forest.n_trees)
-    demand((rounds.begun >= 0) & (rounds.begun <= forest._n_learned), "rounds.begun")
-    scale = take("rounds.scale", np.float32)
-    demand(np.isfinite(scale) & (scale >= 0), "rounds.scale")
-    demand(len(scale) <= columns, "rounds.scale")
+    demand(not rounds.stands or classes >= 1, "retraining.counters")
+    rounds.begun = take("retraining.started", np.int64, forest.n_trees)
+    demand((rounds.begun >= 0) & (rounds.begun <= forest._n_learned), "retraining.started")
+    scale = take("retraining.scale", np.float32)
+    demand(np.isfinite(scale) & (scale >= 0), "retraining.scale")
+    demand(len(scale) <= columns, "retraining.scale")
     # it may have been fixed before there was any column
     if len(scale) or (rounds.stands and forest._parameters["metric"] == "whitened"):
         rounds.scale = scale[None, :].copy()
@@ -262,20 +264,23 @@ def _take_rounds(forest: NCMForestClassifier, take: Take, columns: int, credit: 
 
 def _take_jobs(forest: NCMForestClassifier, take: Take) -> list[Job]:
     """Trees under way; what is left of their scene is when it was."""
-    t = take("jobs.t", np.int64)
+    t = take("retraining_jobs.tree", np.int64)
     n = len(t)
-    demand(len(np.unique(t)) == n and n <= forest.n_trees, "jobs.t")
-    demand((t >= 0) & (t < forest.n_trees), "jobs.t")
-    at = take("jobs.swap_at", np.int64, n)
-    fresh = take("jobs.fresh", np.uint8, n)
-    begun = take("jobs.begun", np.int64, n)
-    counting = take("jobs.columns", np.int64, n)
+    demand(len(np.unique(t)) == n and n <= forest.n_trees, "retraining_jobs.tree")
+    demand((t >= 0) & (t < forest.n_trees), "retraining_jobs.tree")
+    at = take("retraining_jobs.swap_at", np.int64, n)
+    fresh = take("retraining_jobs.fresh", np.uint8, n)
+    begun = take("retraining_jobs.started", np.int64, n)
+    counting = take("retraining_jobs.columns", np.int64, n)
     learned = forest._n_learned
-    demand(fresh <= 1, "jobs.fresh")
-    demand((begun >= 1) & (begun <= learned), "jobs.begun")
-    demand((at > learned) & (at <= begun + int(forest._parameters["swap_after"])), "jobs.swap_at")
-    demand((begun % EPOCH == 0) & (at % EPOCH == 0), "jobs.swap_at")
-    demand((counting >= 0) & (counting <= forest._old_columns), "jobs.columns")
+    demand(fresh <= 1, "retraining_jobs.fresh")
+    demand((begun >= 1) & (begun <= learned), "retraining_jobs.started")
+    demand(
+        (at > learned) & (at <= begun + int(forest._parameters["swap_after"])),
+        "retraining_jobs.swap_at",
+    )
+    demand((begun % EPOCH == 0) & (at % EPOCH == 0), "retraining_jobs.swap_at")
+    demand((counting >= 0) & (counting <= forest._old_columns), "retraining_jobs.columns")
     jobs = []
     for k in range(n):
         scene = Scene.past(int(begun[k]), int(counting[k]), forest._params)

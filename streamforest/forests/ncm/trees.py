@@ -55,15 +55,15 @@ def dump_trees(
     out["tree.seed"] = info["seed"][:standing]
     out["tree.n_nodes"] = info["n_nodes"]
     nodes = [tree.node[: tree.info["n_nodes"][0]] for tree in trees]
-    for name in ("left", "k", "due"):
-        out[f"node.{name}"] = np.concatenate([node[name] for node in nodes])
+    for name, field in (("left", "left"), ("n_centroids", "k"), ("due", "due")):
+        out[f"node.{name}"] = np.concatenate([node[field] for node in nodes])
     rows = [_centroids(node) for node in nodes]
     for name in ("half", "side", "label"):
-        out[f"row.{name}"] = np.concatenate(
+        out[f"centroid.{name}"] = np.concatenate(
             [getattr(tree, name)[at] for tree, at in zip(trees, rows)]
         )
     used = _columns_of_trees(forest)
-    out["row.cen"] = np.concatenate(
+    out["centroid.values"] = np.concatenate(
         [wide(tree.cen[at], len(at), used).ravel() for tree, at in zip(trees, rows)]
     )
     # by what the columns need: how much wider the arrays are depends on how the columns came
@@ -83,7 +83,7 @@ def dump_trees(
         if t >= standing:  # rows that came since are not in it yet
             known = numbers < forest._rounds.jobs[t - standing].scene.born
         leaf[t, known] = tree.leaf[order[known]]
-    out["leaf"] = leaf
+    out["memory.leaf"] = leaf
     return out
 
 
@@ -127,29 +127,29 @@ def take_trees(
     demand((shares["error"] >= 0) & (shares["error"] <= 1), "tree.error")
     demand((shares["near"] >= 0) & (shares["near"] < 1e300), "tree.near")
     n_nodes = take("tree.n_nodes", np.int64, n)
-    left, k = take("node.left", np.int32), take("node.k", np.int32)
+    left, k = take("node.left", np.int32), take("node.n_centroids", np.int32)
     due = take("node.due", np.int32, len(left))
-    demand(len(k) == len(left), "node.k")
+    demand(len(k) == len(left), "node.n_centroids")
     demand(n_nodes >= 1, "tree.n_nodes")
     demand(n_nodes <= int(forest._params["max_nodes"][0]), "tree.n_nodes")
     demand_trees(n_nodes, np.where(left >= 0, 0, -1), left)
-    demand(np.where(left >= 0, k >= 1, k == 0), "node.k")
+    demand(np.where(left >= 0, k >= 1, k == 0), "node.n_centroids")
     demand((due >= 0) & ((left < 0) | (due == 0)), "node.due")
     total = int(k.sum(dtype=np.int64))
-    half, side = take("row.half", np.float32, total), take("row.side", np.uint8, total)
-    label = take("row.label", np.int32, total)
-    demand(np.isfinite(half), "row.half")
-    demand(side <= 1, "row.side")
-    demand((label >= -1) & (label < len(forest._labels)), "row.label")
-    cen = take("row.cen", np.float32)
+    half, side = take("centroid.half", np.float32, total), take("centroid.side", np.uint8, total)
+    label = take("centroid.label", np.int32, total)
+    demand(np.isfinite(half), "centroid.half")
+    demand(side <= 1, "centroid.side")
+    demand((label >= -1) & (label < len(forest._labels)), "centroid.label")
+    cen = take("centroid.values", np.float32)
     per_row = columns if len(cen) == total * columns else _columns_of_trees(forest)
-    demand(len(cen) == total * per_row and np.isfinite(cen).all(), "row.cen")
+    demand(len(cen) == total * per_row and np.isfinite(cen).all(), "centroid.values")
     cen = cen.reshape(total, per_row)
     metric_rows = take("tree.metric_rows", np.int64, n)
     weights = take("tree.weights", np.float32)
     demand(np.isfinite(weights), "tree.weights")
     rows = forest._n_rows
-    leaf = take("leaf", np.int32, n * rows).reshape(n, rows)
+    leaf = take("memory.leaf", np.int32, n * rows).reshape(n, rows)
     out = []
     at_node = at_row = at_weight = 0
     for t in range(n):
@@ -237,10 +237,10 @@ def _filled(
 
     Later ones are put in when its time comes; one that is there already would be linked twice.
     """
-    demand((leaf >= -1) & (leaf < len(node)), "leaf")
+    demand((leaf >= -1) & (leaf < len(node)), "memory.leaf")
     held = np.flatnonzero(leaf >= 0).astype(np.int32)
-    demand((leaf >= 0) == (forest._memory.number[: len(leaf)] < born), "leaf")
-    demand(node["left"][leaf[held]] == -1, "leaf")
+    demand((leaf >= 0) == (forest._memory.number[: len(leaf)] < born), "memory.leaf")
+    demand(node["left"][leaf[held]] == -1, "memory.leaf")
     tree.leaf[held] = leaf[held]
     bagged = int(forest._params["bagged"][0])
     due = node["due"].copy()

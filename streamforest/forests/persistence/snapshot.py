@@ -2,9 +2,10 @@
 
 The file is canonical: no clock, no host, no run-time setting, mappings in a fixed order, arrays without
 slack. Two models of one kind, the same parameters and the same events write the same bytes. All metadata
-is one JSON string under one key, since the format keeps no order among several. A header may have 100 MB at
-most, which a full label store exceeds: text beyond some megabytes is an array of bytes instead, and the key
-says so. When and where it was written, and with which packages, stands in a `.json` sidecar that may be lost.
+is one JSON string (UTF-8) under one key, since the format keeps no order among several. A header may have
+100 MB at most, which a full label store exceeds: text beyond some megabytes is an array of bytes instead,
+and the key says so. When and where it was written, and with which packages, stands in a `.json` sidecar
+that may be lost.
 
 Nothing here unpickles: a file is numbers and JSON, and both are checked before a model is made of them.
 """
@@ -35,16 +36,19 @@ from streamforest._version import __version__
 from streamforest.errors import SnapshotError
 from streamforest.forests.core import registry, serialization
 from streamforest.forests.core.base import Forest
-from streamforest.forests.persistence import transformers
+from streamforest.forests.persistence import categories, old_formats, transformers
 from streamforest.private_files import create, part_of, reading, replace
 from streamforest.private_files import host as host
 from streamforest.private_files import try_lock as try_lock
 
-FORMAT = 1
-_BESIDE = 2  # format of a file whose metadata is an array
+FORMAT = 2
+_OLD_FORMAT = 1  # still read: metadata in ASCII, other names, see `old_formats`
 _KEY = "streamforest"
 _METADATA = "metadata"
-_MAX_HEADER = 16 << 20  # characters of metadata; quoted once more they may double
+_IN_ARRAY = {"format": FORMAT, "metadata": "array"}  # in the header of a file with much metadata
+_OLD_IN_ARRAY = {"format": 2}  # the same in files of format 1
+_MAX_HEADER = 32 << 20  # bytes of metadata; quoted once more they may double
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ABANDONED = 3_600  # seconds
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DTYPES = {
@@ -164,17 +168,19 @@ def encode(models: Mapping[str, Model], runtime: Mapping[str, Any] | None = None
             else:
                 meta = transformers.dump(step)
             described[name]["steps"].append({"name": step_name, **meta})
-    content = {"format": FORMAT, "models": described, "runtime": dict(runtime or {})}
+    state = {k: dict(v) if type(v) is dict else v for k, v in (runtime or {}).items()}
+    content: dict[str, Any] = {"format": FORMAT, "models": described, "runtime": state}
     try:
+        content["categories"] = categories.share(list(categories.holders(described, state)))
         content["sha256"] = _digest(content, tensors)
         text = _canonical(content)
     except (TypeError, ValueError) as error:
         raise SnapshotError(
-            f"a parameter or the runtime's state is no plain data: {error}"
+            f"a parameter or the runtime's state cannot be written as JSON: {error}"
         ) from error
-    if len(text) > _MAX_HEADER:
-        tensors[_METADATA] = np.frombuffer(text.encode(), np.uint8)
-        text = _canonical({"format": _BESIDE})
+    if len(data := text.encode()) > _MAX_HEADER:
+        tensors[_METADATA] = np.frombuffer(data, np.uint8)
+        text = _canonical(_IN_ARRAY)
     try:
         return to_bytes(tensors, {_KEY: text})
     except safetensors.SafetensorError as error:
@@ -186,24 +192,30 @@ def decode(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     tensors, content = _parse(data)
     if not isinstance(content, dict):
         raise SnapshotError("the snapshot is damaged: its metadata is no object")
-    if content.get("format") != FORMAT:
+    format_ = content.get("format")
+    if format_ not in (FORMAT, _OLD_FORMAT):
         raise SnapshotError(
-            f"snapshot format {content.get('format')!r} is not the one this version reads ({FORMAT})"
-            ": use the version of streamforest that wrote it"
+            f"snapshot format {format_!r} is not one that this version reads "
+            f"({_OLD_FORMAT}, {FORMAT}): use the version of streamforest that wrote it"
         )
     digest = content.pop("sha256", None)
     try:
         if digest != _digest(content, tensors):
             raise SnapshotError("the snapshot is damaged: its checksum does not fit its content")
+        runtime = content["runtime"]
+        if format_ == _OLD_FORMAT:
+            tensors = old_formats.upgrade(tensors, content["models"])
+        else:
+            holders = list(categories.holders(content["models"], runtime))
+            categories.unfold(holders, content["categories"])
         models = {
             name: _model(name, described, tensors) for name, described in content["models"].items()
         }
-        runtime = content["runtime"]
     except SnapshotError:
         raise
     except (
         ValueError,
-        KeyError,
+        LookupError,
         TypeError,
         AttributeError,
         MemoryError,
@@ -262,7 +274,7 @@ def _parse(data: bytes) -> tuple[dict[str, NDArray[Any]], Any]:
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
         content = _from_json(header["__metadata__"][_KEY])
-        if content == {"format": _BESIDE}:
+        if content in (_IN_ARRAY, _OLD_IN_ARRAY):
             content = _from_json(tensors.pop(_METADATA).tobytes())
         return tensors, content
     except (
@@ -293,13 +305,22 @@ def _finite(text: str) -> float:
     return number
 
 
-def _canonical(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def _canonical(content: Any, ascii_only: bool = False) -> str:
+    """JSON in one form only. A lone surrogate, which UTF-8 cannot hold, is written as an escape."""
+    text = json.dumps(
+        content,
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+        ensure_ascii=ascii_only,
+    )
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _digest(content: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over the metadata and every array with its name, type and shape."""
-    digest = hashlib.sha256(_canonical(content).encode())
+    text = _canonical(content, ascii_only=content["format"] == _OLD_FORMAT)
+    digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())

@@ -1,4 +1,4 @@
-"""Looking into the plain opinions: what each makes of the features, in all and for one event."""
+"""Looking into the baselines: what each makes of the features, in all and for one event."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from streamforest.kernels.stream.baselines import (
     T_WEIGHT,
     VARIANCE,
     WEIGHT,
-    Plain,
+    Baselines,
 )
 
 Array = NDArray[np.float64]
 
 
-def bayes_importances(p: Plain, n_features: int) -> Array:
+def bayes_importances(p: Baselines, n_features: int) -> Array:
     """Nats that each feature by itself tells of the class, as naive Bayes sees it."""
     out = np.zeros(n_features)
     for f in range(int(p.size[FEATURES])):
@@ -58,7 +58,7 @@ def _separation(count: Array, mean: Array, variance: Array) -> float:
     return max(0.0, float(-0.5 * share @ np.log(within / whole)))
 
 
-def linear_importances(p: Plain, spread: Array, n_features: int) -> Array:
+def linear_importances(p: Baselines, spread: Array, n_features: int) -> Array:
     """Standard deviation of what each feature adds to the scores of the linear rule."""
     out = np.zeros(n_features)
     classes = slice(0, int(p.size[CLASSES]))
@@ -80,7 +80,7 @@ def _centred(weight: Array) -> Array:
     return out
 
 
-def bayes_says(p: Plain, spread: Array, x: Array, categorical: NDArray[np.uint8]) -> Array:
+def bayes_says(p: Baselines, spread: Array, x: Array, categorical: NDArray[np.uint8]) -> Array:
     """What each feature of an event adds to the score of each class, in nats: [feature, class]."""
     classes = int(p.size[CLASSES])
     out = np.zeros((len(x), classes))
@@ -96,7 +96,7 @@ def bayes_says(p: Plain, spread: Array, x: Array, categorical: NDArray[np.uint8]
     return out
 
 
-def linear_says(p: Plain, spread: Array, x: Array, categorical: NDArray[np.uint8]) -> Array:
+def linear_says(p: Baselines, spread: Array, x: Array, categorical: NDArray[np.uint8]) -> Array:
     """The same for the linear rule."""
     classes = int(p.size[CLASSES])
     out = np.zeros((len(x), classes))
@@ -109,7 +109,7 @@ def linear_says(p: Plain, spread: Array, x: Array, categorical: NDArray[np.uint8
     return out
 
 
-def _row_of(p: Plain, f: int, v: float, is_category: bool) -> int:
+def _row_of(p: Baselines, f: int, v: float, is_category: bool) -> int:
     """`plain.row_of`, which is not worth compiling for this."""
     if is_category:
         return int(p.first[f]) + (int(v) & (BUCKETS - 1)) if v >= 0.0 else -1

@@ -1,4 +1,4 @@
-"""The arrays of the two plain opinions: how they grow, and what of them a snapshot holds."""
+"""The arrays of the two baselines: how they grow, and what of them a snapshot holds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.features import CATEGORY, NUMBER
 from streamforest.forests.core.serialization import demand
+from streamforest.kernels.core.array_table import zeros
 from streamforest.kernels.stream import baseline_learning
 from streamforest.kernels.stream.baseline_learning import (
     FADE_EVERY,
@@ -38,8 +39,8 @@ from streamforest.kernels.stream.baselines import (
     TABLES,
     TOP,
     VARIANCE,
+    Baselines,
     N,
-    Plain,
     settle,
 )
 
@@ -49,17 +50,8 @@ _LARGEST = 1e100  # values are float32: no product of theirs comes near this
 _ROUNDING = 1e-12  # of a feature's largest square: more than rounding takes a variance below zero
 
 
-def _allocate(features: int, classes: int, rows: int) -> Plain:
-    return Plain(
-        size=np.zeros(6, np.int64),
-        plane=np.zeros((PLANES, features, classes)),
-        share=np.zeros((4, classes)),
-        room=np.zeros(features, np.int32),
-        first=np.zeros(features, np.int32),
-        met=np.zeros(features, np.int32),
-        value=np.zeros((features, FEW)),
-        table=np.zeros((TABLES, rows, classes)),
-    )
+def _allocate(features: int, classes: int, rows: int) -> Baselines:
+    return zeros(Baselines, features=features, classes=classes, **{"table rows": rows})
 
 
 def _bytes(features: int, classes: int, rows: int) -> int:
@@ -67,7 +59,7 @@ def _bytes(features: int, classes: int, rows: int) -> int:
     return 8 * classes * (PLANES * features + TABLES * rows)
 
 
-class PlainOpinions:
+class BaselineModels:
     """Naive Bayes and the linear rule over the whole stream, within a bound on their bytes."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -146,20 +138,20 @@ class PlainOpinions:
         """Everything but what follows from it, without slack."""
         a = self.arrays
         if a.size[SILENT]:
-            return {"plain.silent": np.ones(1, np.uint8)}
+            return {"baselines.silent": np.ones(1, np.uint8)}
         features, classes = int(a.size[FEATURES]), int(a.size[CLASSES])
         numbers = np.flatnonzero(a.room[:features] == FEW)
         rows = _rows_of_tables(a)
         of_category = rows[np.repeat(a.room == BUCKETS, a.room)]
         return {
-            "plain.silent": np.zeros(1, np.uint8),
-            "plain.classes": np.array([classes]),
-            "plain.met": a.met[:features].copy(),
-            "plain.value": a.value[numbers].ravel(),
-            "plain.plane": a.plane[:, :features, :classes].ravel(),
-            "plain.share": a.share[:, :classes].ravel(),
-            "plain.count": a.table[T_COUNT, rows, :classes].ravel(),
-            "plain.weight": a.table[T_WEIGHT:, of_category, :classes].ravel(),
+            "baselines.silent": np.zeros(1, np.uint8),
+            "baselines.classes": np.array([classes]),
+            "baselines.met": a.met[:features].copy(),
+            "baselines.value": a.value[numbers].ravel(),
+            "baselines.plane": a.plane[:, :features, :classes].ravel(),
+            "baselines.share": a.share[:, :classes].ravel(),
+            "baselines.count": a.table[T_COUNT, rows, :classes].ravel(),
+            "baselines.weight": a.table[T_WEIGHT:, of_category, :classes].ravel(),
         }
 
     def restore(
@@ -174,33 +166,33 @@ class PlainOpinions:
 
         `spread` is that of the features, `reach` the largest absolute value of each.
         """
-        silent = int(take("plain.silent", np.uint8, 1)[0])
-        demand(silent <= 1, "plain.silent")
-        demand(silent == 1 or self.max_bytes > 0, "plain.silent")
+        silent = int(take("baselines.silent", np.uint8, 1)[0])
+        demand(silent <= 1, "baselines.silent")
+        demand(silent == 1 or self.max_bytes > 0, "baselines.silent")
         if silent:
             self._fall_silent()
             return
-        classes = int(take("plain.classes", np.int64, 1)[0])
-        demand(0 <= classes <= labels, "plain.classes")
-        met = take("plain.met", np.int32)
+        classes = int(take("baselines.classes", np.int64, 1)[0])
+        demand(0 <= classes <= labels, "baselines.classes")
+        met = take("baselines.met", np.int32)
         features = len(met)
-        demand(features <= len(kinds), "plain.met")
+        demand(features <= len(kinds), "baselines.met")
         kind = np.array(kinds[:features], np.int64)
-        demand((met >= 0) & ((met > 0) <= (kind > 0)), "plain.met")
-        demand(met[kind == NUMBER] <= FEW + 1, "plain.met")
-        demand(met[kind == CATEGORY] <= BUCKETS, "plain.met")
+        demand((met >= 0) & ((met > 0) <= (kind > 0)), "baselines.met")
+        demand(met[kind == NUMBER] <= FEW + 1, "baselines.met")
+        demand(met[kind == CATEGORY] <= BUCKETS, "baselines.met")
         room = np.where(met == 0, 0, np.where(kind == CATEGORY, BUCKETS, FEW))
         room[(kind == NUMBER) & (met > FEW)] = 0
         live = int(room.sum())
-        demand(_bytes(features, classes, live) <= self.max_bytes, "plain.met")
-        plane = take("plain.plane", np.float64, PLANES * features * classes)
+        demand(_bytes(features, classes, live) <= self.max_bytes, "baselines.met")
+        plane = take("baselines.plane", np.float64, PLANES * features * classes)
         plane = plane.reshape(PLANES, features, classes)
         rounded = _lift_variances(plane, reach[:features])
-        share = take("plain.share", np.float64, 4 * classes)
-        count = take("plain.count", np.float64, live * classes)
+        share = take("baselines.share", np.float64, 4 * classes)
+        count = take("baselines.count", np.float64, live * classes)
         of_category = np.repeat(room == BUCKETS, room)
-        weight = take("plain.weight", np.float64, 2 * int(of_category.sum()) * classes)
-        value = take("plain.value", np.float64, FEW * int((room == FEW).sum()))
+        weight = take("baselines.weight", np.float64, 2 * int(of_category.sum()) * classes)
+        value = take("baselines.value", np.float64, FEW * int((room == FEW).sum()))
         for name, array in (
             ("plane", plane),
             ("share", share),
@@ -208,20 +200,20 @@ class PlainOpinions:
             ("weight", weight),
             ("value", value),
         ):
-            demand(np.abs(array) <= _LARGEST, f"plain.{name}")
+            demand(np.abs(array) <= _LARGEST, f"baselines.{name}")
 
         a = _allocate(max(_SMALL, features), max(1, classes), max(live, _SMALL * FEW))
         a.plane[:, :features, :classes] = plane
         a.share[:, :classes] = share.reshape(4, classes)
         for row in (COUNT, VARIANCE, INVERSE, SQUARES):
-            demand(a.plane[row] >= 0, "plain.plane")
-        demand(a.share[N, :classes] > 0, "plain.share")
-        demand(a.share[BIAS_SQUARES] >= 0, "plain.share")
+            demand(a.plane[row] >= 0, "baselines.plane")
+        demand(a.share[N, :classes] > 0, "baselines.share")
+        demand(a.share[BIAS_SQUARES] >= 0, "baselines.share")
         a.table[T_COUNT, :live, :classes] = count.reshape(live, classes)
-        demand(a.table[T_COUNT] >= 0, "plain.count")
+        demand(a.table[T_COUNT] >= 0, "baselines.count")
         rows = np.flatnonzero(of_category)
         a.table[T_WEIGHT:, rows, :classes] = weight.reshape(2, len(rows), classes)
-        demand(a.table[T_SQUARES] >= 0, "plain.weight")
+        demand(a.table[T_SQUARES] >= 0, "baselines.weight")
         a.value[np.flatnonzero(room == FEW)] = value.reshape(-1, FEW)
         a.met[:features] = met
         a.room[:features] = room
@@ -243,13 +235,13 @@ def _lift_variances(
     such. What naive Bayes made of a negative one has to be made anew.
     """
     below = plane[VARIANCE] < 0
-    demand(plane[VARIANCE] >= -_ROUNDING * (reach**2)[:, None], "plain.plane")
+    demand(plane[VARIANCE] >= -_ROUNDING * (reach**2)[:, None], "baselines.plane")
     for row in (VARIANCE, INVERSE, LOG):
         plane[row][below] = 0.0
     return [(int(f), int(c)) for f, c in np.argwhere(below)]
 
 
-def _rows_of_tables(a: Plain) -> NDArray[np.int64]:
+def _rows_of_tables(a: Baselines) -> NDArray[np.int64]:
     """The rows of all tables, in the order of their features."""
     within = np.arange(int(a.room.sum())) - np.repeat(np.cumsum(a.room) - a.room, a.room)
     rows: NDArray[np.int64] = np.repeat(a.first, a.room) + within

@@ -12,13 +12,13 @@ from streamforest.errors import ParameterError
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_int, check_number
 from streamforest.forests.stream import inspection
 from streamforest.forests.stream import state as stream_state
-from streamforest.forests.stream.processing import LARGEST, StreamMoves
+from streamforest.forests.stream.processing import LARGEST, StreamProcessing
 from streamforest.kernels.stream.layout import PARAMS
 
 _SAME_NAME = tuple(name for name in PARAMS.names or () if name not in ("ring_rows", "slots"))
 
 
-class StreamForestClassifier(StreamMoves):
+class StreamForestClassifier(StreamProcessing):
     """Stream forest: the two streams of the consistent forest, over a ring of recent rows.
 
     The consistent forest [^1] splits a leaf by candidates whose statistics it has to collect first,
@@ -31,12 +31,12 @@ class StreamForestClassifier(StreamMoves):
       set of features is looked at, and a split is made when its information gain pays for the
       parameters it adds and for the choice among so many (Akaike's criterion; there is no threshold
       to be set). The children are tested at once.
-    - **Four opinions.** Two a tree: the class counts of the leaf, and the leaf's newest estimation rows
+    - **Four experts.** Two a tree: the class counts of the leaf, and the leaf's newest estimation rows
       weighted by their distance, both smoothed by the leaf's ancestors. Even trees measure distance in
       standard deviations, odd ones in ranges, both stretched along the features that splits gain most
       from. And two plain ones of the whole stream: naive Bayes (Gaussians; numbers of few values and
       categories are counted) and a linear rule (softmax regression).
-    - **A mix by errors.** Each opinion alone and each two of them in three proportions are judged by
+    - **A mix by errors.** Each expert alone and each two of them in three proportions are judged by
       their recent errors, and the forest is their exponentially weighted sum. So a smooth stream is
       left to naive Bayes, a rugged one to the neighbours, and pixels to neighbours and lines together.
     - **Vote weights**: where the recent accuracies of the trees differ by more than chance, better
@@ -55,9 +55,9 @@ class StreamForestClassifier(StreamMoves):
     learn from, so the theorem of consistency of Denil et al. is not claimed here: it belongs to
     `ConsistentForestClassifier`. The two-stream rule is kept, as long as a tree stands: with
     `drift=False`, other labels in the estimation stream would leave every split where it is, and
-    other labels in the structure stream would leave both opinions of a given structure. Every label
-    counts, whatever its stream, in four places: vote weights, the mix of the opinions, swaps, and the
-    two plain opinions, which have no structure that a label could be used for twice.
+    other labels in the structure stream would leave both experts of a given structure. Every label
+    counts, whatever its stream, in four places: vote weights, the mix of the experts, swaps, and the
+    two baselines, which have no structure that a label could be used for twice.
 
     Each part says what it is worth: points of prequential accuracy with 20 trees, the mean over the ten
     streams of `streamforest bench forest` that stay as they are, and over the three that drift, 3 to 10
@@ -81,8 +81,8 @@ class StreamForestClassifier(StreamMoves):
         A leaf is tested again when its structure rows have grown by this share. .1 costs .07 and .14,
         and time.
     neighbours
-        Estimation rows of a leaf that the second opinion weighs, the newest; 0 does without. The
-        opinion is worth 2.0 and 2.9 points (letter 7.8, covtype 6.6); 64 rows change nothing on
+        Estimation rows of a leaf that the second expert weighs, the newest; 0 does without. The
+        expert is worth 2.0 and 2.9 points (letter 7.8, covtype 6.6); 64 rows change nothing on
         streams that stay, and cost .26 on those that drift.
     neighbour_power
         How fast a row's weight falls with its squared distance. In few dimensions less is better
@@ -114,7 +114,7 @@ class StreamForestClassifier(StreamMoves):
         Bound on the bytes of the ring (rows, labels and lists of all trees). With many features the
         ring holds fewer than `ring_rows` rows; it shrinks when features appear. Never below 64 rows.
     max_plain_bytes
-        Bound on the bytes of the plain opinions, 56 bytes a feature and class and more for values that
+        Bound on the bytes of the baselines, 56 bytes a feature and class and more for values that
         are counted. Beyond it values are no longer counted, and then both fall silent; 0 does without.
         They are worth .30 points on streams that stay as they are (usps and mnist14 1.1, phishing .6,
         Gaussians .3), .02 on those that drift.
@@ -162,7 +162,7 @@ class StreamForestClassifier(StreamMoves):
     """
 
     learning_revision: ClassVar[int] = 2  # 1: a class' first value was its mean up to rounding only
-    _revision: ClassVar[int] = 2  # 1 had no plain opinions, and distances without relevance
+    _revision: ClassVar[int] = 2  # 1 had no baselines, and distances without relevance
 
     def __init__(
         self,
@@ -269,14 +269,14 @@ class StreamForestClassifier(StreamMoves):
         """Size and shape of the forest: the trees that vote, their challengers, the ring.
 
         `ring_bytes` is what `max_ring_bytes` bounds, `plain_bytes` what `max_plain_bytes` does,
-        `total_bytes` what all arrays take as allocated; `opinion_mix` the shares of the four opinions,
+        `total_bytes` what all arrays take as allocated; `expert_weights` the shares of the four experts,
         `vote_power` the spread of vote weights.
         """
         with self._lock:
             return inspection.summary(self)
 
     def debug_one(self, x: dict[Any, Any], tree: int | None = None) -> str:
-        """Why the forest answers as it does: votes, and the path, opinions and neighbours of a tree.
+        """Why the forest answers as it does: votes, and the path, experts and neighbours of a tree.
 
         Parameters
         ----------
@@ -288,18 +288,18 @@ class StreamForestClassifier(StreamMoves):
         with self._lock:
             return inspection.debug_one(self, x, tree)
 
-    def feature_importances(self, opinion: str | None = None) -> dict[Any, float]:
+    def feature_importances(self, expert: str | None = None) -> dict[Any, float]:
         """The share of each feature in what the forest has learned; shares sum to one.
 
         For the trees: in the information gain of the splits of all that vote, at the time of the split
         and summed over the structure rows it was chosen by, so that splits near the root weigh most.
         For naive Bayes: in what a feature by itself tells of the class. For the linear rule: in the
-        standard deviation of what it adds to the scores. Together: mixed as the opinions are.
+        standard deviation of what it adds to the scores. Together: mixed as the experts are.
 
         Parameters
         ----------
-        opinion
+        expert
             `"trees"`, `"naive Bayes"` or `"linear"` for one of them alone.
         """
         with self._lock:
-            return inspection.feature_importances(self, opinion)
+            return inspection.feature_importances(self, expert)

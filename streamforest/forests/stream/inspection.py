@@ -12,8 +12,8 @@ from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream import baseline_inspection
 from streamforest.kernels.core.operations import PREDICT
 from streamforest.kernels.core.simd_distance import CAP, GAP, SCALE
-from streamforest.kernels.stream.layout import Grove, bucket
-from streamforest.kernels.stream.mixing import OPINIONS, weigh
+from streamforest.kernels.stream.layout import TreeArrays, bucket
+from streamforest.kernels.stream.mixing import EXPERTS, weigh
 from streamforest.kernels.stream.votes import NEAR
 from streamforest.text import shown
 
@@ -24,25 +24,25 @@ _NO_LABEL = np.full(1, -1)
 _PREDICT = np.full(1, PREDICT, np.uint8)
 
 
-def _front(grove: Grove) -> NDArray[np.int64]:
-    """The places of the trees that vote."""
-    out: NDArray[np.int64] = 2 * np.arange(len(grove.voter)) + grove.voter["front"]
+def _active(trees: TreeArrays) -> NDArray[np.int64]:
+    """The tree slots of the trees that vote."""
+    out: NDArray[np.int64] = 2 * np.arange(len(trees.voter)) + trees.voter["active"]
     return out
 
 
-def _depth(grove: Grove, s: int) -> int:
-    n = int(grove.place["n_nodes"][s])
+def _depth(trees: TreeArrays, s: int) -> int:
+    n = int(trees.tree_slot["n_nodes"][s])
     depth = np.zeros(n, np.int64)
     for i in range(1, n):  # parents come before their children
-        depth[i] = depth[grove.stat["parent"][s, i]] + 1
+        depth[i] = depth[trees.stat["parent"][s, i]] + 1
     return int(depth.max())
 
 
 def summary(forest: StreamForestClassifier) -> dict[str, Any]:
     """See `StreamForestClassifier.summary`."""
-    grove = forest._grove
-    front = _front(grove)
-    nodes = int(grove.place["n_nodes"][front].sum())
+    trees = forest._trees
+    active = _active(trees)
+    nodes = int(trees.tree_slot["n_nodes"][active].sum())
     return {
         "trees": forest.n_trees,
         "events": forest._n_learned,
@@ -50,17 +50,17 @@ def summary(forest: StreamForestClassifier) -> dict[str, Any]:
         "features": len(forest._features),
         "nodes": nodes,
         "leaves": (nodes + forest.n_trees) // 2,
-        "depth": max(_depth(grove, int(s)) for s in front),
-        "challengers": int(grove.voter["racing"].sum()),
-        "challengers_grown": int(grove.voter["launches"].sum()),
-        "swaps": int(grove.voter["swaps"].sum()),
+        "depth": max(_depth(trees, int(s)) for s in active),
+        "challengers": int(trees.voter["racing"].sum()),
+        "challengers_grown": int(trees.voter["launches"].sum()),
+        "swaps": int(trees.voter["swaps"].sum()),
         "ring_rows": int(forest._params["ring_rows"][0]),
-        "ring_bytes": len(grove.rows)
+        "ring_bytes": len(trees.rows)
         * stream_arrays.ring_bytes(len(forest._features), forest.n_trees),
-        "opinion_mix": dict(zip(_OPINIONS, _shares(forest).round(4).tolist())),
+        "expert_weights": dict(zip(_OPINIONS, _shares(forest).round(4).tolist())),
         "vote_power": round(forest._vote_power, 4),
-        "plain_bytes": forest._plain.nbytes,
-        "total_bytes": sum(array.nbytes for array in grove) + forest._plain.nbytes,
+        "plain_bytes": forest._baselines.nbytes,
+        "total_bytes": sum(array.nbytes for array in trees) + forest._baselines.nbytes,
     }
 
 
@@ -68,25 +68,25 @@ _OPINIONS = ("counts", "neighbours", "naive Bayes", "linear")
 
 
 def _shares(forest: StreamForestClassifier) -> NDArray[np.float64]:
-    """The weight of each opinion."""
-    weight = np.zeros(OPINIONS)
+    """The weight of each expert."""
+    weight = np.zeros(EXPERTS)
     weigh(forest._loss, weight)
-    if forest._plain.silent:
+    if forest._baselines.silent:
         weight[NEAR + 1 :] = 0.0
     weight /= weight.sum()
     return weight
 
 
-def feature_importances(forest: StreamForestClassifier, opinion: str | None) -> dict[Any, float]:
+def feature_importances(forest: StreamForestClassifier, expert: str | None) -> dict[Any, float]:
     """See `StreamForestClassifier.feature_importances`."""
-    if opinion not in (None, *_IMPORTANCES):
-        raise ParameterError(f"opinion={opinion!r}: use None or one of {', '.join(_IMPORTANCES)}")
+    if expert not in (None, *_IMPORTANCES):
+        raise ParameterError(f"expert={expert!r}: use None or one of {', '.join(_IMPORTANCES)}")
     counts, near, bayes, linear = _shares(forest).tolist()
     total = np.zeros(len(forest._features))
     for name, weight in zip(_IMPORTANCES, (counts + near, bayes, linear)):
-        if opinion in (None, name):
+        if expert in (None, name):
             found = _IMPORTANCES[name](forest)
-            total += (weight if opinion is None else 1.0) * found / max(found.sum(), 1e-300)
+            total += (weight if expert is None else 1.0) * found / max(found.sum(), 1e-300)
     if total.sum() > 0:
         total /= total.sum()
     return dict(zip(forest._features.names, total.tolist()))
@@ -94,22 +94,22 @@ def feature_importances(forest: StreamForestClassifier, opinion: str | None) -> 
 
 def _of_trees(forest: StreamForestClassifier) -> NDArray[np.float64]:
     """Information gain of the splits of all trees that vote, by feature."""
-    grove = forest._grove
+    trees = forest._trees
     total = np.zeros(len(forest._features))
-    for s in _front(grove):
-        n = int(grove.place["n_nodes"][s])
-        feature = grove.node["feature"][s, :n]
+    for s in _active(trees):
+        n = int(trees.tree_slot["n_nodes"][s])
+        feature = trees.node["feature"][s, :n]
         inner = feature >= 0
-        np.add.at(total, feature[inner], grove.stat["gain"][s, :n][inner].astype(np.float64))
+        np.add.at(total, feature[inner], trees.stat["gain"][s, :n][inner].astype(np.float64))
     return total
 
 
 def _of_bayes(forest: StreamForestClassifier) -> NDArray[np.float64]:
-    return baseline_inspection.bayes_importances(forest._plain.arrays, len(forest._features))
+    return baseline_inspection.bayes_importances(forest._baselines.arrays, len(forest._features))
 
 
 def _of_linear(forest: StreamForestClassifier) -> NDArray[np.float64]:
-    arrays, spread = forest._plain.arrays, forest._spread
+    arrays, spread = forest._baselines.arrays, forest._spread
     return baseline_inspection.linear_importances(arrays, spread, len(forest._features))
 
 
@@ -125,13 +125,13 @@ def debug_one(forest: StreamForestClassifier, x: dict[Any, Any], tree: int | Non
     if row.shape[1] > forest._columns:
         forest._widen(row.shape[1])
     votes = _ask(forest, 0, forest.n_trees, row)
-    forest._ask_plain(row, _NO_LABEL, _PREDICT, _known(forest), votes)
+    forest._process_baselines(row, _NO_LABEL, _PREDICT, _known(forest), votes)
     lines = [f"forest of {forest.n_trees} trees: {_best(forest, forest._mix(votes)[0])}"]
     for name, share, of_it in zip(_OPINIONS, _shares(forest).tolist(), votes[0]):
         lines.append(f"  {name:12} {share:4.0%}: {_best(forest, of_it)}")
         if name in _SAYS and of_it.any():
             lines += _debug_plain(forest, name, row[0], of_it)
-    t = int(np.argmax(forest._grove.voter["accuracy"])) if tree is None else tree
+    t = int(np.argmax(forest._trees.voter["accuracy"])) if tree is None else tree
     lines += _debug_tree(forest, t, row)
     return "\n".join(lines)
 
@@ -142,8 +142,12 @@ _SAYS = {"naive Bayes": baseline_inspection.bayes_says, "linear": baseline_inspe
 def _debug_plain(
     forest: StreamForestClassifier, name: str, x: NDArray[np.float64], votes: NDArray[np.int64]
 ) -> list[str]:
-    """The features that speak most for a plain opinion's first class, or against it."""
-    arrays, spread, categorical = forest._plain.arrays, forest._spread, forest._features.categorical
+    """The features that speak most for a plain expert's first class, or against it."""
+    arrays, spread, categorical = (
+        forest._baselines.arrays,
+        forest._spread,
+        forest._features.categorical,
+    )
     says = _SAYS[name](arrays, spread, x, categorical)
     if says.shape[1] < 2:
         return []
@@ -179,21 +183,21 @@ def _best(forest: StreamForestClassifier, scores: NDArray[Any], most: int = 3) -
 
 
 def _debug_tree(forest: StreamForestClassifier, t: int, row: NDArray[np.float64]) -> list[str]:
-    """Path, opinions and neighbours of one tree."""
-    grove = forest._grove
-    voter = grove.voter[t]
-    s = 2 * t + int(voter["front"])
+    """Path, experts and neighbours of one tree."""
+    trees = forest._trees
+    voter = trees.voter[t]
+    s = 2 * t + int(voter["active"])
     state = ", being challenged" if voter["racing"] else ""
     lines = [f"tree {t} (recent accuracy {voter['accuracy']:.3f}{state}):"]
     x = row[0].astype(np.float32)
     i = 0
-    while grove.node["feature"][s, i] >= 0:
-        node = grove.node[s, i]
+    while trees.node["feature"][s, i] >= 0:
+        node = trees.node[s, i]
         right, text = _side(forest, node, i, x[node["feature"]])
         lines.append(f"  {text}")
         i = int(node["left"]) + right
     votes = _ask(forest, t, t + 1, row)
-    stat = grove.stat[s, i]
+    stat = trees.stat[s, i]
     lines.append(f"  leaf {i}, {stat['n']} estimation events: {_best(forest, votes[0, 0])}")
     lines.append(f"  with its neighbours: {_best(forest, votes[0, 1])}")
     lines += _debug_neighbours(forest, s, i, x)
@@ -221,18 +225,18 @@ def _debug_neighbours(
     forest: StreamForestClassifier, s: int, leaf: int, x: NDArray[np.float32], most: int = 5
 ) -> list[str]:
     """The estimation rows of the leaf that weigh most."""
-    grove, now = forest._grove, forest._n_learned
+    trees, now = forest._trees, forest._n_learned
     slots, oldest = int(forest._params["slots"][0]), now - int(forest._params["ring_rows"][0])
     metric = forest._metric[(s >> 1) & 1][:, : len(x)].astype(np.float64)
     found: list[tuple[float, int, int]] = []
-    number = int(grove.stat["head"][s, leaf])
+    number = int(trees.stat["head"][s, leaf])
     while number >= max(0, oldest) and len(found) < forest._parameters["neighbours"]:
         slot = number % slots
-        link = int(grove.link[s, slot])
+        link = int(trees.link[s, slot])
         if link & 1:
-            square = ((x - grove.rows[slot, : len(x)]) * metric[SCALE]) ** 2
+            square = ((x - trees.rows[slot, : len(x)]) * metric[SCALE]) ** 2
             d = float(np.where(square <= metric[CAP], square, metric[GAP]).sum())
-            found.append((d, number, int(grove.labels[slot])))
+            found.append((d, number, int(trees.labels[slot])))
         to = (link >> 1) - 1
         number = -1 if to < 0 else number - ((slot - to) % slots)
     found.sort()

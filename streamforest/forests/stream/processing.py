@@ -1,4 +1,4 @@
-"""How a stream forest moves through rows: its ring, its epochs, and four opinions mixed to one answer."""
+"""How a stream forest moves through rows: its ring, its epochs, and four experts mixed to one answer."""
 
 from __future__ import annotations
 
@@ -12,29 +12,37 @@ from streamforest.errors import FeatureError
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.stream import arrays as stream_arrays
-from streamforest.forests.stream.baselines import PlainOpinions
-from streamforest.kernels.core.array_table import Seats
+from streamforest.forests.stream.baselines import BaselineModels
+from streamforest.kernels.core.array_table import Addresses, widened
 from streamforest.kernels.core.compiling import Announced
 from streamforest.kernels.core.entropy import STEPS, XLOGX
 from streamforest.kernels.core.operations import LEARN
-from streamforest.kernels.stream import entry as ring_move
-from streamforest.kernels.stream import mixing
-from streamforest.kernels.stream import shared as ring_store
-from streamforest.kernels.stream.entry import DONE, JUDGE, MIX, PLAIN, SHORT_TREES, STAGE, TREES
-from streamforest.kernels.stream.layout import Grove
-from streamforest.kernels.stream.mixing import MIXTURES, OPINIONS
+from streamforest.kernels.stream import entry, mixing, shared
+from streamforest.kernels.stream.entry import (
+    ARRAYS,
+    BASELINES,
+    DONE,
+    JUDGE,
+    MIX,
+    SHORT_TREES,
+    STAGE,
+    TREES,
+    ForestArrays,
+)
+from streamforest.kernels.stream.layout import TreeArrays
+from streamforest.kernels.stream.mixing import EXPERTS, MIXTURES
 
 LARGEST = float(np.finfo(np.float32).max)
 _GAIN_EVERY = 512  # events between two looks at which features the trees use
 _NO_OUT = np.zeros((0, 0), np.int64)
 
 
-class StreamMoves(Forest):
+class StreamProcessing(Forest):
     """The forest as the engine sees it."""
 
-    _kernel = Announced(ring_move.move, "stream forest")
+    _kernel = Announced(entry.process_batch, "stream forest")
     _cuts_epochs: ClassVar[bool] = True
-    _grove: Grove
+    _trees: TreeArrays
     max_plain_bytes: int
 
     @abc.abstractmethod
@@ -56,16 +64,16 @@ class StreamMoves(Forest):
     def _plant(self, seeds: NDArray[np.uint64]) -> None:
         self._params = self._pack_params()
         self._set_ring(self._params, 0)
-        self._grove = stream_arrays.plant(seeds)
+        self._trees = stream_arrays.plant(seeds)
         # what all trees share; changed at the end of an epoch only
-        self._metric = stream_arrays.new_metric(self._grove.rows.shape[1])
+        self._metric = stream_arrays.new_metric(self._trees.rows.shape[1])
         self._vote_power = 0.0
-        self._spread = np.zeros((3, self._grove.rows.shape[1]))  # mean, variance, 1/deviation
+        self._spread = np.zeros((3, self._trees.rows.shape[1]))  # mean, variance, 1/deviation
         # what that is made of
-        self._stats = np.zeros((5, self._grove.rows.shape[1]))
-        self._gain = np.zeros(self._grove.rows.shape[1])
+        self._stats = np.zeros((5, self._trees.rows.shape[1]))
+        self._gain = np.zeros(self._trees.rows.shape[1])
         # what belongs to no tree
-        self._plain = PlainOpinions(self.max_plain_bytes)
+        self._baselines = BaselineModels(self.max_plain_bytes)
         self._loss = np.zeros(len(MIXTURES))
         self._columns = 0  # of the ring
         self._n_known = 0  # features known as of the last row
@@ -75,13 +83,20 @@ class StreamMoves(Forest):
         self._progress = np.zeros(self.n_trees + 1, np.int64)
         self._routes = np.zeros((self.n_trees, 3), np.int64)
         self._one_out = _NO_OUT
-        self._seats = Seats(lambda *held: ring_move.arrays_of(*held, STEPS, XLOGX))
+        self._addresses = Addresses(
+            ARRAYS,
+            lambda trees, baselines, *own: (
+                trees,
+                baselines,
+                ForestArrays._make((*own, STEPS, XLOGX)),
+            ),
+        )
 
-    def _held(self) -> tuple[Any, ...]:
-        """What the kernel's table is made of; whoever uses the table holds on to it meanwhile."""
+    def _kernel_arrays(self) -> tuple[Any, ...]:
+        """What the table of addresses is made of; whoever uses the table keeps it alive meanwhile."""
         return (
-            self._grove,
-            self._plain.arrays,
+            self._trees,
+            self._baselines.arrays,
             self._params,
             self._metric,
             self._stats,
@@ -90,7 +105,7 @@ class StreamMoves(Forest):
             self._routes,
             self._progress,
             self._loss,
-            self._plain.want,
+            self._baselines.want,
         )
 
     def _run(
@@ -107,9 +122,9 @@ class StreamMoves(Forest):
         votes: NDArray[np.int64],
         out: NDArray[np.int64],
     ) -> int:
-        held = self._held()
+        arrays = self._kernel_arrays()
         return self._kernel.run(  # type: ignore[no-any-return]
-            self._seats.table(held),
+            self._addresses.of(arrays),
             parts,
             first,
             last,
@@ -120,7 +135,7 @@ class StreamMoves(Forest):
             known,
             self._n_learned,
             self._vote_power,
-            self._plain.max_bytes,
+            self._baselines.max_bytes,
             reuse,
             votes,
             out,
@@ -145,22 +160,22 @@ class StreamMoves(Forest):
         return done == DONE
 
     def _enlarge(self, want: NDArray[np.int64]) -> None:
-        self._grove = stream_arrays.enlarge(self._grove, want)
+        self._trees = stream_arrays.enlarge(self._trees, want)
 
     def _widen(self, columns: int) -> None:
         """Room for the columns of a batch, in the ring and in what is made of it."""
-        self._grove = stream_arrays.enlarge_ring(
-            self._grove, 0, int(self._params["slots"][0]), columns, self._columns
+        self._trees = stream_arrays.enlarge_ring(
+            self._trees, 0, int(self._params["slots"][0]), columns, self._columns
         )
         self._columns = columns
-        width = self._grove.rows.shape[1]
+        width = self._trees.rows.shape[1]
         if width > self._metric.shape[2]:
             metric = stream_arrays.new_metric(width)
             metric[:, :, : self._metric.shape[2]] = self._metric
             self._metric = metric
-            self._stats = stream_arrays.wider(self._stats, (5, width))
-            self._spread = stream_arrays.wider(self._spread, (3, width))
-            self._gain = stream_arrays.wider(self._gain, (width,))
+            self._stats = widened(self._stats, (5, width))
+            self._spread = widened(self._spread, (3, width))
+            self._gain = widened(self._gain, (width,))
 
     # ---- input: the ring is float32
 
@@ -170,7 +185,7 @@ class StreamMoves(Forest):
         self, X: Any, learns: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         rows, known = super()._encode(X, learns)
-        if not ring_store.fits_float32(rows, LARGEST):
+        if not shared.fits_float32(rows, LARGEST):
             with np.errstate(invalid="ignore"):
                 r, c = np.argwhere(np.abs(rows) > LARGEST)[0].tolist()
             raise FeatureError(f"row {r}: {_too_large(self._features.names[c], rows[r, c])}")
@@ -179,7 +194,7 @@ class StreamMoves(Forest):
     def _one_row(self, x: Any, learn: bool) -> int:
         which = super()._one_row(x, learn)
         row = self._one_views[which]
-        if not ring_store.fits_float32(row, LARGEST):
+        if not shared.fits_float32(row, LARGEST):
             c = int(np.nanargmax(np.abs(row[0])))
             raise FeatureError(_too_large(self._features.names[c], row[0, c]))
         return which
@@ -192,18 +207,18 @@ class StreamMoves(Forest):
             self._widen(X.shape[1])
         slots = int(self._params["slots"][0])
         rows = min(slots, self._n_learned + len(X))
-        if rows > len(self._grove.rows):
-            self._grove = stream_arrays.enlarge_ring(
-                self._grove, rows, slots, self._columns, self._columns
+        if rows > len(self._trees.rows):
+            self._trees = stream_arrays.enlarge_ring(
+                self._trees, rows, slots, self._columns, self._columns
             )
 
     def _observe(
         self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
     ) -> None:
         self._make_room(X)
-        ring_store.stage(
-            self._grove.rows,
-            self._grove.labels,
+        shared.stage(
+            self._trees.rows,
+            self._trees.labels,
             self._stats,
             X,
             y,
@@ -218,9 +233,9 @@ class StreamMoves(Forest):
     def _end_epoch(self) -> None:
         n = self._n_learned
         if n % _GAIN_EVERY == 0 or EPOCH <= n < _GAIN_EVERY:
-            ring_store.sum_gains(self._grove, self._gain)
+            shared.sum_gains(self._trees, self._gain)
         features = self._n_known
-        ring_store.settle_metric(
+        shared.settle_metric(
             self._stats,
             self._gain,
             features,
@@ -228,9 +243,9 @@ class StreamMoves(Forest):
             self._features.categorical,
             self._metric,
         )
-        self._vote_power = ring_store.vote_power(self._grove.voter)
-        self._plain.end_epoch(
-            n, self._stats[ring_store.MEAN], self._stats[ring_store.VARIANCE], self._spread
+        self._vote_power = shared.vote_power(self._trees.voter)
+        self._baselines.end_epoch(
+            n, self._stats[shared.MEAN], self._stats[shared.VARIANCE], self._spread
         )
         rows = stream_arrays.readable_rows(
             self._parameters["ring_rows"],
@@ -239,8 +254,8 @@ class StreamMoves(Forest):
             self.n_trees,
         )
         if rows < self._params["ring_rows"][0]:
-            self._grove = stream_arrays.shrink_ring(
-                self._grove,
+            self._trees = stream_arrays.shrink_ring(
+                self._trees,
                 self._n_learned,
                 int(self._params["slots"][0]),
                 rows,
@@ -252,7 +267,7 @@ class StreamMoves(Forest):
     # ---- votes
 
     def _new_votes(self, n: int) -> NDArray[np.int64]:
-        return np.zeros((n, OPINIONS, len(self._labels)), np.int64)
+        return np.zeros((n, EXPERTS, len(self._labels)), np.int64)
 
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
         out = np.empty((len(votes), votes.shape[2]), np.int64)
@@ -275,9 +290,9 @@ class StreamMoves(Forest):
         votes: NDArray[np.int64],
     ) -> None:
         super()._move(X, y, op, known, votes)
-        self._ask_plain(X, y, op, known, votes)
+        self._process_baselines(X, y, op, known, votes)
 
-    def _ask_plain(
+    def _process_baselines(
         self,
         X: NDArray[np.float64],
         y: NDArray[np.int64],
@@ -286,13 +301,15 @@ class StreamMoves(Forest):
         votes: NDArray[np.int64],
     ) -> None:
         """Naive Bayes and the linear rule through these rows."""
-        while self._run(PLAIN, 0, 0, self._want, X, y, op, known, False, votes, _NO_OUT) != DONE:
-            self._plain.enlarge()
+        while (
+            self._run(BASELINES, 0, 0, self._want, X, y, op, known, False, votes, _NO_OUT) != DONE
+        ):
+            self._baselines.enlarge()
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
-        parts = TREES | PLAIN | MIX
+        parts = TREES | BASELINES | MIX
         if op[0] & LEARN:
-            parts = STAGE | TREES | PLAIN | JUDGE
+            parts = STAGE | TREES | BASELINES | JUDGE
             if not reuse:  # else the votes of `predict_one` are still there
                 self._one_votes = self._new_votes(1)
         elif X.shape[1] > self._columns:
@@ -322,7 +339,7 @@ class StreamMoves(Forest):
                 self._enlarge(self._want)
             else:
                 parts &= ~TREES
-                self._plain.enlarge()
+                self._baselines.enlarge()
 
     def _mix_one(self) -> NDArray[Any]:
         out: NDArray[Any] = self._one_out[0]

@@ -12,8 +12,9 @@ from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.features import CATEGORY
 from streamforest.forests.core.serialization import LARGEST, demand, demand_trees
 from streamforest.forests.stream import arrays as stream_arrays
+from streamforest.kernels.core.array_table import widened
 from streamforest.kernels.core.simd_distance import CAP, GAP, SCALE
-from streamforest.kernels.stream import export as ring_state
+from streamforest.kernels.stream import export
 from streamforest.kernels.stream.export import Flat
 from streamforest.kernels.stream.layout import FULL, HISTORY, VOTER
 from streamforest.kernels.stream.mixing import MIXTURES
@@ -28,48 +29,48 @@ _CLOCKS = (
     "swaps",
     "swapped",
     "raced",
-    "only_tree",
-    "only_rival",
-    "rival_errors",
+    "only_tree_wrong",
+    "only_challenger_wrong",
+    "challenger_errors",
     "judged",
 )
 _NEVER_RIGHT = 500.0  # errors that fading sums come to when every answer is wrong
 _LEAST_REACH = 1e-44  # values below are zeros as float32, which statistics are made of
 _LARGEST_SQUARE = 1e100  # values are float32
-_SWITCHES = ("front", "racing")
-_SHARES = ("loss_counts", "loss_near", "accuracy")
+_SWITCHES = ("active", "racing")
+_SHARES = ("loss_counts", "loss_neighbours", "accuracy")
 
 
 def dump(forest: StreamForestClassifier) -> dict[str, NDArray[Any]]:
     """The arrays of a snapshot: the ring oldest row first, the trees, what they share."""
-    grove, learned = forest._grove, forest._n_learned
+    trees, learned = forest._trees, forest._n_learned
     readable, slots = int(forest._params["ring_rows"][0]), int(forest._params["slots"][0])
     kept = min(learned, readable)
     at = np.arange(learned - kept, learned) % slots
     width = len(forest._features)
     arrays = {
-        f"tree.{name}": grove.voter[name].copy()
+        f"tree.{name}": trees.voter[name].copy()
         for name in ("seed", *_CLOCKS, *_SWITCHES, *_SHARES)
     }
-    flat = stream_arrays.flatten(grove, learned, kept, slots)
-    arrays |= {f"flat.{name}": array for name, array in flat._asdict().items()}
+    flat = stream_arrays.flatten(trees, learned, kept, slots)
+    arrays |= {f"nodes.{name}": array for name, array in flat._asdict().items()}
     remembered = min(learned, HISTORY - 1)
     times = np.arange(learned - remembered - 1, learned) % HISTORY
-    arrays["errors"] = np.diff(grove.errors[:, times], axis=1).astype(np.uint8).ravel()
+    arrays["tree.recent_errors"] = np.diff(trees.errors[:, times], axis=1).astype(np.uint8).ravel()
     columns = np.full((kept, width), np.nan, np.float32)
     have = min(width, forest._columns)
-    columns[:, :have] = grove.rows[at, :have]
+    columns[:, :have] = trees.rows[at, :have]
     arrays["ring.rows"] = columns.ravel()
-    arrays["ring.labels"] = grove.labels[at]
+    arrays["ring.labels"] = trees.labels[at]
     arrays["ring.readable"] = np.array([readable])
-    arrays["shared.stats"] = _columns(forest._stats, width).ravel()
+    arrays["shared.feature_statistics"] = _columns(forest._stats, width).ravel()
     arrays["shared.scale"] = _columns(forest._metric[:, SCALE], width).ravel()
     arrays["shared.gap"] = _columns(forest._metric[:, GAP], width).ravel()
-    arrays["shared.spread"] = _columns(forest._spread, width).ravel()
+    arrays["shared.feature_spread"] = _columns(forest._spread, width).ravel()
     arrays["shared.feature_gain"] = _columns(forest._gain[None], width)[0]
-    arrays["shared.loss"] = forest._loss.copy()
-    arrays["shared.power"] = np.array([forest._vote_power])
-    return arrays | forest._plain.dump()
+    arrays["shared.mixture_loss"] = forest._loss.copy()
+    arrays["shared.vote_power"] = np.array([forest._vote_power])
+    return arrays | forest._baselines.dump()
 
 
 def _columns(array: NDArray[Any], width: int) -> NDArray[Any]:
@@ -83,7 +84,7 @@ def _columns(array: NDArray[Any], width: int) -> NDArray[Any]:
 def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
     """The state that `dump` described; `take(name, dtype, size)` gives an array or refuses it.
 
-    What revision 1 did not know starts empty: the plain opinions learn from here on and are believed
+    What revision 1 did not know starts empty: the baselines learn from here on and are believed
     when they have shown what they can do.
     """
     learned, n_trees = forest._n_learned, forest.n_trees
@@ -100,16 +101,16 @@ def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
     demand((labels >= 0) & (labels < classes), "ring.labels")
     rows = take("ring.rows", np.float32, kept * features).reshape(kept, features)
     _check_rows(forest, rows)
-    like = ring_state.empty(0, 0, 0, 0)._asdict()
-    flat = Flat(**{name: take(f"flat.{name}", array.dtype) for name, array in like.items()})
+    like = export.empty(0, 0, 0, 0)._asdict()
+    flat = Flat(**{name: take(f"nodes.{name}", array.dtype) for name, array in like.items()})
     hist = _check_flat(forest, flat, voter, kept, classes)
     remembered = min(learned, HISTORY - 1)
-    errors = take("errors", np.uint8, n_trees * remembered).reshape(n_trees, remembered)
-    demand(errors <= 1, "errors")
+    errors = take("tree.recent_errors", np.uint8, n_trees * remembered).reshape(n_trees, remembered)
+    demand(errors <= 1, "tree.recent_errors")
     _take_shared(forest, take, features, revision)
 
     slots = readable + EPOCH
-    grove = stream_arrays.allocate(
+    trees = stream_arrays.allocate(
         n_trees,
         nodes=max(8, int(flat.n_nodes.max())),
         hist=max(64, hist),
@@ -117,16 +118,16 @@ def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
         width=stream_arrays.padded(features),
     )._replace(voter=voter)
     at = np.arange(learned - kept, learned) % slots
-    grove.rows[:, :features] = np.nan
-    grove.rows[at, :features] = rows
-    grove.labels[at] = labels
+    trees.rows[:, :features] = np.nan
+    trees.rows[at, :features] = rows
+    trees.labels[at] = labels
     times = np.arange(learned - remembered, learned) % HISTORY
-    grove.errors[:, times] = np.cumsum(errors, axis=1, dtype=np.int32)
+    trees.errors[:, times] = np.cumsum(errors, axis=1, dtype=np.int32)
     categorical = forest._features.categorical
-    ring_state.restore(
-        grove, learned, kept, slots, forest._parameters["p_structure"], categorical, flat
+    export.restore(
+        trees, learned, kept, slots, forest._parameters["p_structure"], categorical, flat
     )
-    forest._grove = grove
+    forest._trees = trees
     forest._columns = features
     forest._params["ring_rows"] = readable
     forest._params["slots"] = slots
@@ -144,8 +145,10 @@ def _take_voters(take: Take, n_trees: int, learned: int, classes: int) -> NDArra
         voter[name] = take(f"tree.{name}", np.float64, n_trees)
         demand((voter[name] >= 0) & (voter[name] <= 1000), f"tree.{name}")
     demand(voter["accuracy"] <= 1, "tree.accuracy")
-    demand(voter["only_tree"] + voter["only_rival"] <= voter["raced"], "tree.raced")
-    demand(voter["rival_errors"] <= voter["raced"], "tree.rival_errors")
+    demand(
+        voter["only_tree_wrong"] + voter["only_challenger_wrong"] <= voter["raced"], "tree.raced"
+    )
+    demand(voter["challenger_errors"] <= voter["raced"], "tree.challenger_errors")
     demand((voter["racing"] == 1) | (voter["raced"] == 0), "tree.raced")
     voter["n_seen"] = learned
     voter["n_classes"] = classes
@@ -170,14 +173,14 @@ def _check_flat(
     classes: int,
 ) -> int:
     """Trees are trees, and what hangs on them fits. Returns the largest arena of histograms."""
-    places, size = 2 * len(voter), len(flat.feature)
+    tree_slots, size = 2 * len(voter), len(flat.feature)
     for name in ("generation", "n_nodes", "cursor", "building"):
-        demand(len(getattr(flat, name)) == places, name)
+        demand(len(getattr(flat, name)) == tree_slots, name)
     demand(flat.n_nodes <= forest._parameters["max_nodes"], "n_nodes")
     demand_trees(flat.n_nodes, flat.feature, flat.left)
     for name in ("mask", "threshold", "missing_right", "n_structure", "tested", "gain"):
         demand(len(getattr(flat, name)) == size, name)
-    votes = np.arange(places) % 2 == np.repeat(voter["front"], 2)
+    votes = np.arange(tree_slots) % 2 == np.repeat(voter["active"], 2)
     stands = votes | (np.repeat(voter["racing"], 2) == 1)
     demand((flat.n_nodes > 0) == stands, "n_nodes")
     demand(flat.generation >= 0, "generation")
@@ -213,25 +216,27 @@ def _check_flat(
     sums = np.bincount(owner, weights=flat.node_count.astype(np.float64), minlength=size)
     demand(sums <= FULL, "node_count")
 
-    demand(len(flat.leaf) == places * kept, "leaf")
+    demand(len(flat.leaf) == tree_slots * kept, "leaf")
     start = np.cumsum(flat.n_nodes) - flat.n_nodes
-    leaf = flat.leaf.reshape(places, kept)
+    leaf = flat.leaf.reshape(tree_slots, kept)
     held = leaf >= 0
     demand((leaf >= -1) & (leaf < flat.n_nodes[:, None]), "leaf")
     demand(flat.feature[(leaf + start[:, None])[held]] == -1, "leaf")
-    of_place = np.repeat(np.arange(places), flat.n_nodes)
-    per_place = np.bincount(of_place, weights=flat.n_classes.astype(np.float64), minlength=places)
-    return 2 * int(per_place.max())
+    slot_of_node = np.repeat(np.arange(tree_slots), flat.n_nodes)
+    per_slot = np.bincount(
+        slot_of_node, weights=flat.n_classes.astype(np.float64), minlength=tree_slots
+    )
+    return 2 * int(per_slot.max())
 
 
 def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revision: int) -> None:
     """Scales and weights, as of the last epoch, the statistics the next are made of, and the mix."""
     width = stream_arrays.padded(features)
-    stats = take("shared.stats", np.float64, 5 * features).reshape(5, features)
-    demand(np.abs(stats) <= _LARGEST_SQUARE, "shared.stats")
-    demand(stats[[SEEN, VARIANCE]] >= 0, "shared.stats")
-    demand(stats[LOW] <= stats[HIGH], "shared.stats")
-    forest._stats = stream_arrays.wider(stats, (5, width))
+    stats = take("shared.feature_statistics", np.float64, 5 * features).reshape(5, features)
+    demand(np.abs(stats) <= _LARGEST_SQUARE, "shared.feature_statistics")
+    demand(stats[[SEEN, VARIANCE]] >= 0, "shared.feature_statistics")
+    demand(stats[LOW] <= stats[HIGH], "shared.feature_statistics")
+    forest._stats = widened(stats, (5, width))
     forest._metric = stream_arrays.new_metric(width)
     for row, name in ((SCALE, "shared.scale"), (GAP, "shared.gap")):
         values = take(name, np.float32, 2 * features).reshape(2, features)
@@ -241,25 +246,25 @@ def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revi
     settled = forest._metric[:, SCALE, :features] > 0
     category = forest._features.categorical[None, :] == 1
     forest._metric[:, CAP, :features][settled & category] = 0.5
-    power = float(take("shared.power", np.float64, 1)[0])
-    demand(0 <= power <= 2, "shared.power")
+    power = float(take("shared.vote_power", np.float64, 1)[0])
+    demand(0 <= power <= 2, "shared.vote_power")
     forest._vote_power = power
     forest._spread = np.zeros((3, width))
     forest._gain = np.zeros(width)
     if revision == 1:
         take("shared.mix", np.float64, 2)
-        loss = np.append(take("shared.loss", np.float64, 2), [_NEVER_RIGHT, _NEVER_RIGHT])
+        loss = np.append(take("shared.mixture_loss", np.float64, 2), [_NEVER_RIGHT, _NEVER_RIGHT])
         forest._loss = MIXTURES @ loss
     else:
-        spread = take("shared.spread", np.float64, 3 * features).reshape(3, features)
-        demand(np.abs(spread) <= _LARGEST_SQUARE, "shared.spread")
-        demand(spread[1:] >= 0, "shared.spread")
-        forest._spread = stream_arrays.wider(spread, (3, width))
+        spread = take("shared.feature_spread", np.float64, 3 * features).reshape(3, features)
+        demand(np.abs(spread) <= _LARGEST_SQUARE, "shared.feature_spread")
+        demand(spread[1:] >= 0, "shared.feature_spread")
+        forest._spread = widened(spread, (3, width))
         gain = take("shared.feature_gain", np.float64, features)
         demand(np.isfinite(gain) & (gain >= 0), "shared.feature_gain")
-        forest._gain = stream_arrays.wider(gain, (width,))
-        forest._loss = take("shared.loss", np.float64, len(MIXTURES))
+        forest._gain = widened(gain, (width,))
+        forest._loss = take("shared.mixture_loss", np.float64, len(MIXTURES))
         reach = np.abs(stats[[LOW, HIGH]]).max(axis=0) + _LEAST_REACH
         kinds, classes = forest._features.kinds, len(forest._labels)
-        forest._plain.restore(take, kinds, classes, forest._spread, reach)
-    demand((forest._loss >= 0) & (forest._loss <= 10_000), "shared.loss")
+        forest._baselines.restore(take, kinds, classes, forest._spread, reach)
+    demand((forest._loss >= 0) & (forest._loss <= 10_000), "shared.mixture_loss")

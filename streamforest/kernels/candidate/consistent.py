@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from streamforest.kernels.candidate.fringe import (
 from streamforest.kernels.candidate.grow import fill_fringe, has_room, split
 from streamforest.kernels.candidate.layout import Record, Trees, count, descend, vote
 from streamforest.kernels.core import rng
+from streamforest.kernels.core.array_table import ArrayTable, array
 from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.entropy import UNIT
 from streamforest.kernels.core.operations import LEARN, PREDICT
@@ -127,43 +129,45 @@ def _learn_structure(
         _fill(trees, t, p, n_features)
 
 
+class ForestArrays(NamedTuple):
+    """What belongs to the forest and to no single tree."""
+
+    params: Annotated[NDArray[np.void], array(PARAMS, 1)]
+    steps: Annotated[NDArray[np.int64], array(np.int64, "steps")]
+    progress: Annotated[NDArray[np.int64], array(np.int64, "trees")]
+    routes: Annotated[NDArray[np.int64], array(np.int64, "trees")]
+    categorical: Annotated[NDArray[np.uint8], array(np.uint8, "known features")]
+
+
+ARRAYS = ArrayTable(Trees, ForestArrays)
+_view = ARRAYS.view
+
+
 @kernel
 def advance(
-    tree: NDArray[np.void],
-    node: NDArray[np.void],
-    leaf: NDArray[np.void],
-    hist: NDArray[np.int64],
-    block: NDArray[np.int32],
-    point: NDArray[np.float64],
-    score: NDArray[np.int64],
-    born: NDArray[np.int64],
-    params: NDArray[np.void],
-    steps: NDArray[np.int64],
+    addresses: NDArray[np.int64],
     first: int,
     last: int,
-    progress: NDArray[np.int64],
     want: NDArray[np.int64],
     x: NDArray[np.float64],
     y: NDArray[np.int64],
     op: NDArray[np.uint8],
     n_features: NDArray[np.int64],
-    categorical: NDArray[np.uint8],
-    routes: NDArray[np.int64],
     reuse: bool,
     votes: NDArray[np.int64],
 ) -> bool:
-    """Move trees `first` to `last` through the rows of a batch: predict, then learn, row by row.
+    """Take trees `first` to `last` through the rows of a batch: predict, then learn, row by row.
 
     `progress[t]` rows are done (all zero again when the batch is finished). Returns False when an
     array is too small for what comes next, with `want` filled in; after enlarging it the same call
-    goes on where it stopped. `routes` keeps the
-    leaf of the last row of each tree; with `reuse` it is the leaf of row 0, found before. The
-    forest's arrays come one by one: handing over a tuple of them takes a microsecond longer.
+    goes on where it stopped. `routes` keeps the leaf of the last row of each tree; with `reuse` it is
+    the leaf of row 0, known from predicting it.
     """
-    trees = Trees(tree, node, leaf, hist, block, point, score, born)
-    p = params[0]
+    trees, own = _view(addresses)
+    p = own.params[0]
+    progress, routes, categorical, steps = own.progress, own.routes, own.categorical, own.steps
     for t in range(first, last):
-        this = tree[t]
+        this = trees.tree[t]
         for r in range(progress[t], x.shape[0]):
             i = routes[t] if reuse else descend(trees, t, x[r])
             learns = op[r] & LEARN

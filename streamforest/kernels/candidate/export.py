@@ -245,7 +245,7 @@ def restore(
             leaf.hist = tree.hist_top
             leaf.room = leaf.n_classes
             tree.hist_top += 2 * leaf.room
-            most = 0
+            largest = 0
             for k in range(leaf.n_classes):
                 y = flat.leaf_class[h]
                 count = flat.leaf_count[h]
@@ -253,8 +253,8 @@ def restore(
                 trees.hist[t, leaf.hist + k] = y
                 trees.hist[t, leaf.hist + leaf.room + k] = count
                 leaf.n += count
-                if count > most or (count == most and y < leaf.best):
-                    most = count
+                if count > largest or (count == largest and y < leaf.best):
+                    largest = count
                     leaf.best = y
             if not leaf.active:
                 continue

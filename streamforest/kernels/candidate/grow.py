@@ -68,7 +68,7 @@ def _fill_child(trees: Trees, t: int, i: int, child: int, at: int, counts: int) 
     leaf.hist = tree.hist_top
     leaf.room = k
     tree.hist_top += 2 * k
-    most = 0
+    largest = 0
     for r in range(parent.rows):
         n = trees.block[t, rows + counts * r + at]
         if n == 0:
@@ -78,10 +78,10 @@ def _fill_child(trees: Trees, t: int, i: int, child: int, at: int, counts: int) 
         trees.hist[t, leaf.hist + leaf.room + leaf.n_classes] = n
         leaf.n_classes += 1
         leaf.n += n
-        if n > most or (n == most and y < leaf.best):
-            most = n
+        if n > largest or (n == largest and y < leaf.best):
+            largest = n
             leaf.best = y
-    leaf.errors = leaf.n - most
+    leaf.errors = leaf.n - largest
 
 
 @kernel

@@ -8,11 +8,12 @@ live in per-tree arenas that only ever grow at the top; `arena.py` packs them an
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.kernels.core.array_table import array
 from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.rng import GOLDEN, mix
 
@@ -80,14 +81,18 @@ LEAF = np.dtype(
 class Trees(NamedTuple):
     """The arrays of a forest. Entries beyond a tree's tops and `n_nodes` mean nothing."""
 
-    tree: NDArray[np.void]  # TREE [trees]
-    node: NDArray[np.void]  # NODE [trees, nodes]
-    leaf: NDArray[np.void]  # LEAF [trees, nodes]
-    hist: NDArray[np.int64]  # [trees, …] classes and counts of leaves
-    block: NDArray[np.int32]  # [trees, …] counts of candidate splits
-    point: NDArray[np.float64]  # [trees, …] where each candidate splits
-    score: NDArray[np.int64]  # [trees, …] n·gain, in units of entropy.UNIT
-    born: NDArray[np.int64]  # [trees, …] the tree's n_estimation when the candidate was created
+    tree: Annotated[NDArray[np.void], array(TREE, "trees")]
+    node: Annotated[NDArray[np.void], array(NODE, "trees", "nodes")]
+    leaf: Annotated[NDArray[np.void], array(LEAF, "trees", "nodes")]
+    # classes and counts of leaves
+    hist: Annotated[NDArray[np.int64], array(np.int64, "trees", "histogram entries")]
+    # counts of candidate splits
+    block: Annotated[NDArray[np.int32], array(np.int32, "trees", "block entries")]
+    # of each candidate: where it splits; n·gain, in units of entropy.UNIT; and the tree's n_estimation
+    # when it was created
+    point: Annotated[NDArray[np.float64], array(np.float64, "trees", "candidates")]
+    score: Annotated[NDArray[np.int64], array(np.int64, "trees", "candidates")]
+    born: Annotated[NDArray[np.int64], array(np.int64, "trees", "candidates")]
 
 
 @kernel

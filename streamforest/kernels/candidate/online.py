@@ -7,6 +7,8 @@ random tests drawn when a leaf opens instead of points of events.
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,7 @@ from streamforest.kernels.candidate.fringe import (
 from streamforest.kernels.candidate.grow import fill_fringe, has_room, split
 from streamforest.kernels.candidate.layout import Record, Trees, count, descend, new_leaf, vote
 from streamforest.kernels.core import rng
+from streamforest.kernels.core.array_table import ArrayTable, array
 from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.entropy import UNIT
 from streamforest.kernels.core.operations import LEARN, PREDICT
@@ -170,42 +173,46 @@ def restart(trees: Trees, t: int) -> None:
     new_leaf(trees, t, 0, 0, 0)
 
 
+class ForestArrays(NamedTuple):
+    """What belongs to the forest and to no single tree."""
+
+    params: Annotated[NDArray[np.void], array(PARAMS, 1)]
+    steps: Annotated[NDArray[np.int64], array(np.int64, "steps")]
+    progress: Annotated[NDArray[np.int64], array(np.int64, "trees")]
+    routes: Annotated[NDArray[np.int64], array(np.int64, "trees")]
+    categorical: Annotated[NDArray[np.uint8], array(np.uint8, "known features")]
+    # ranges of the features as of this epoch
+    low: Annotated[NDArray[np.float64], array(np.float64, "ranges")]
+    high: Annotated[NDArray[np.float64], array(np.float64, "ranges")]
+
+
+ARRAYS = ArrayTable(Trees, ForestArrays)
+_view = ARRAYS.view
+
+
 @kernel
 def advance(
-    tree: NDArray[np.void],
-    node: NDArray[np.void],
-    leaf: NDArray[np.void],
-    hist: NDArray[np.int64],
-    block: NDArray[np.int32],
-    point: NDArray[np.float64],
-    score: NDArray[np.int64],
-    born: NDArray[np.int64],
-    params: NDArray[np.void],
-    steps: NDArray[np.int64],
+    addresses: NDArray[np.int64],
     first: int,
     last: int,
-    progress: NDArray[np.int64],
     want: NDArray[np.int64],
     x: NDArray[np.float64],
     y: NDArray[np.int64],
     op: NDArray[np.uint8],
     n_features: NDArray[np.int64],
-    categorical: NDArray[np.uint8],
-    routes: NDArray[np.int64],
     reuse: bool,
     votes: NDArray[np.int64],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
     ready: bool,
 ) -> bool:
-    """As the consistent forest's; `low` and `high` are the ranges of the features as of this epoch.
+    """The same as the consistent forest's.
 
     A leaf draws its tests once the forest is `ready` (ranges are known); until then it only counts.
     """
-    trees = Trees(tree, node, leaf, hist, block, point, score, born)
-    p = params[0]
+    trees, own = _view(addresses)
+    p = own.params[0]
+    progress, routes, categorical, steps = own.progress, own.routes, own.categorical, own.steps
     for t in range(first, last):
-        this = tree[t]
+        this = trees.tree[t]
         for r in range(progress[t], x.shape[0]):
             i = routes[t] if reuse else descend(trees, t, x[r])
             learns = op[r] & LEARN
@@ -235,8 +242,8 @@ def advance(
                         w,
                         p,
                         n_features[r],
-                        low,
-                        high,
+                        own.low,
+                        own.high,
                         ready,
                         categorical,
                         steps,

@@ -41,8 +41,8 @@ def _distances(context: Any, builder: Any, sig: Any, args: Any, slots: int) -> l
         return context.cast(builder, args[which], sig.args[which], types.intp)
 
     def load(pointer: Any, at: Any) -> Any:
-        where = builder.bitcast(builder.gep(pointer, [at]), lanes.as_pointer())
-        return builder.load(where, align=4)
+        address = builder.bitcast(builder.gep(pointer, [at]), lanes.as_pointer())
+        return builder.load(address, align=4)
 
     rows = [start(0, as_word(1 + k))[0] for k in range(slots)]
     event, width = start(of_x, as_word(of_x + 1))
@@ -56,12 +56,14 @@ def _distances(context: Any, builder: Any, sig: Any, args: Any, slots: int) -> l
         builder.store(zero, total)
     zero_word, step = ir.Constant(word, 0), ir.Constant(word, LANES)
     with cgutils.for_range_slice(builder, zero_word, width, step, word) as (f, _):
-        value, by, most, else_ = (load(pointer, f) for pointer in (event, scale, cap, gap))
+        value, scaled_by, limit, otherwise = (
+            load(pointer, f) for pointer in (event, scale, cap, gap)
+        )
         for row, total in zip(rows, sums):
-            u = builder.fmul(builder.fsub(value, load(row, f)), by)
+            u = builder.fmul(builder.fsub(value, load(row, f)), scaled_by)
             square = builder.fmul(u, u)
-            near = builder.fcmp_ordered("<=", square, most)
-            part = builder.select(near, square, else_)
+            near = builder.fcmp_ordered("<=", square, limit)
+            part = builder.select(near, square, otherwise)
             builder.store(builder.fadd(builder.load(total), part), total)
     return sums_of(builder, [builder.load(total) for total in sums])
 

@@ -1,7 +1,7 @@
 """Inner products in eight explicit lanes, for one row or for several at once.
 
-As in `lanes`, the order of every sum is written down: eight running sums, feature f in sum f mod 8, each
-step one fused multiply-add, added up pairwise at the end. Several rows at once give the same numbers as
+As in `simd_distance`, the order of every sum is written down: eight running sums, feature f in sum f mod 8,
+each step one fused multiply-add, added up pairwise at the end. Several rows at once give the same numbers as
 one after the other, and keep as many sums going while memory is on its way: a single sum waits four cycles
 for each addition.
 """
@@ -41,8 +41,8 @@ def _dots(context: Any, builder: Any, x: Any, c: Any, width: Any, rows: int) -> 
     fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")  # type: ignore[no-untyped-call]
 
     def load(pointer: Any, at: Any) -> Any:
-        where = builder.bitcast(builder.gep(pointer, [at]), lanes.as_pointer())
-        return builder.load(where, align=4)
+        address = builder.bitcast(builder.gep(pointer, [at]), lanes.as_pointer())
+        return builder.load(address, align=4)
 
     starts = [c]
     for _ in range(rows - 1):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core.compiling import kernel
-from streamforest.kernels.core.prefetch import LINE, ask
+from streamforest.kernels.core.prefetch import LINE, prefetch
 from streamforest.kernels.ncm.layout import (
     CEN_AT,
     HALF_AT,
@@ -35,7 +35,7 @@ def descend_all(
     """The leaf of trees `first` to `last` that row 0 of `x` falls into: the same as `descend` finds."""
     for t in range(first, last):
         leaf[t] = 0
-        ask(trees[t, NODE_AT])
+        prefetch(trees[t, NODE_AT])
     moving = last - first
     while moving > 0:
         for t in range(first, last):
@@ -49,7 +49,7 @@ def descend_all(
             here = tree.node[i]
             if here.left >= 0:
                 leaf[t] = here.left + goes_right(tree, here, x, 0)
-                ask(trees[t, NODE_AT] + leaf[t] * _NODE_BYTES)
+                prefetch(trees[t, NODE_AT] + leaf[t] * _NODE_BYTES)
             else:
                 leaf[t] = -1 - i  # arrived
                 moving -= 1
@@ -89,20 +89,20 @@ def _ask_for_split(trees: NDArray[np.int64], t: int, i: int) -> None:
     """What the test of node `i` reads."""
     here = view(trees, t).node[i]
     if here.left < 0:
-        ask(trees[t, HIST_AT] + here.hist * 4)
+        prefetch(trees[t, HIST_AT] + here.hist * 4)
         return
     width = 4 * trees[t, WIDTH_AT]
-    ask(trees[t, HALF_AT] + here.first * 4)
-    ask(trees[t, SIDE_AT] + here.first)
+    prefetch(trees[t, HALF_AT] + here.first * 4)
+    prefetch(trees[t, SIDE_AT] + here.first)
     start = trees[t, CEN_AT] + here.first * width
     if here.k * width <= _LINES * LINE:
         for at in range(start, start + here.k * width, LINE):
-            ask(at)
+            prefetch(at)
     else:
         lines = max(2, _LINES // here.k)
         for j in range(here.k):
             for line in range(lines):
-                ask(start + j * width + line * LINE)
+                prefetch(start + j * width + line * LINE)
 
 
 @kernel
@@ -131,12 +131,12 @@ def newest_of_all(
                 continue
             n[t] = a + 1
             for at in range(start + slot * width, start + (slot + 1) * width, LINE):
-                ask(at)
-            ask(label.ctypes.data + slot * 4)
+                prefetch(at)
+            prefetch(label.ctypes.data + slot * 4)
             after = view(trees, t).next[slot]
             slots[t, a + 1] = after
             if after >= 0:
-                ask(trees[t, NEXT_AT] + after * 4)
+                prefetch(trees[t, NEXT_AT] + after * 4)
                 left += 1
         if left == 0:
             break

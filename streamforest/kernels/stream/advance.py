@@ -10,7 +10,7 @@ from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.core.simd_distance import LANES
 from streamforest.kernels.stream.descend import descend_all
 from streamforest.kernels.stream.drift import (
-    better_opinion,
+    better_expert,
     challenge,
     compare,
     decide,
@@ -19,13 +19,20 @@ from streamforest.kernels.stream.drift import (
     vote_weight,
 )
 from streamforest.kernels.stream.histogram import count_path, path_room
-from streamforest.kernels.stream.layout import FULL, Grove, Record, descend, is_estimation, push
+from streamforest.kernels.stream.layout import (
+    FULL,
+    Record,
+    TreeArrays,
+    descend,
+    is_estimation,
+    push,
+)
 from streamforest.kernels.stream.split import try_split
 from streamforest.kernels.stream.votes import COUNTS, NEAR, Answers, answer, favourite, vote
 
 WANT_NODES, WANT_HIST = range(2)
 LEAF, BEST_COUNTS, BEST_NEAR = range(3)
-"""What `routes` keeps of a tree and the last row: its leaf, and the class each opinion favours."""
+"""What `routes` keeps of a tree and the last row: its leaf, and the class each expert favours."""
 
 _BUILD_WORK = 10_000
 """Row·features a challenger under construction may sort an event: about one test of a full leaf."""
@@ -46,13 +53,15 @@ def narrow(x: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 @kernel
-def _room_to_learn(g: Grove, t: int, leaf: int, rival_leaf: int, want: NDArray[np.int64]) -> bool:
+def _room_to_learn(
+    g: TreeArrays, t: int, leaf: int, challenger_leaf: int, want: NDArray[np.int64]
+) -> bool:
     """Whether the histograms that one row can touch fit; asked before anything is changed."""
-    front = 2 * t + g.voter[t].front
-    other = 2 * t + 1 - g.voter[t].front
-    need = g.place[front].hist_top + path_room(g, front, leaf)
-    if rival_leaf >= 0:
-        need = max(need, g.place[other].hist_top + path_room(g, other, rival_leaf))
+    active = 2 * t + g.voter[t].active
+    other = 2 * t + 1 - g.voter[t].active
+    need = g.tree_slot[active].hist_top + path_room(g, active, leaf)
+    if challenger_leaf >= 0:
+        need = max(need, g.tree_slot[other].hist_top + path_room(g, other, challenger_leaf))
     # a new challenger's root may see every class, and its histogram moves as it fills
     need = max(need, 8 * (g.voter[t].n_classes + 2))
     want[WANT_NODES] = 0
@@ -61,11 +70,11 @@ def _room_to_learn(g: Grove, t: int, leaf: int, rival_leaf: int, want: NDArray[n
 
 
 @kernel
-def _learn(g: Grove, t: int, s: int, leaf: int, y: int, p: Record) -> None:
-    """The current row joins its leaf; whether the leaf is due for a test is noted in the place."""
+def _learn(g: TreeArrays, t: int, s: int, leaf: int, y: int, p: Record) -> None:
+    """The current row joins its leaf; whether the leaf is due for a test is noted in the tree slot."""
     voter = g.voter[t]
-    place = g.place[s]
-    flag = is_estimation(voter.seed, place.generation, voter.n_seen, p.p_structure)
+    tree_slot = g.tree_slot[s]
+    flag = is_estimation(voter.seed, tree_slot.generation, voter.n_seen, p.p_structure)
     push(g, s, leaf, voter.n_seen, flag, p.slots, p.ring_rows)
     if flag:
         count_path(g, s, leaf, y)
@@ -75,13 +84,13 @@ def _learn(g: Grove, t: int, s: int, leaf: int, y: int, p: Record) -> None:
         return
     stat.n_structure += 1
     due = max(1.0, p.test_growth * min(stat.tested, p.test_rows))
-    if leaf < place.cursor and stat.n_structure - stat.tested >= due:
-        place.test = leaf
+    if leaf < tree_slot.cursor and stat.n_structure - stat.tested >= due:
+        tree_slot.test = leaf
 
 
 @routine
 def grow(
-    g: Grove,
+    g: TreeArrays,
     t: int,
     s: int,
     now: int,
@@ -94,42 +103,44 @@ def grow(
 ) -> bool:
     """Test the leaf that is due, and every leaf made by that. False if an array is too small.
 
-    Where it stopped stands in the place, so the same call goes on after enlarging. A challenger under
+    Where it stopped stands in the tree slot, so the same call goes on after enlarging. A challenger under
     construction does no more than `_BUILD_WORK` an event: the stream is never held up by it.
     """
-    place = g.place[s]
+    tree_slot = g.tree_slot[s]
     seed = g.voter[t].seed
     classes = min(g.voter[t].n_classes, p.ring_rows)
-    while place.test >= 0 or place.cursor < place.n_nodes:
-        i = place.test if place.test >= 0 else place.cursor
+    while tree_slot.test >= 0 or tree_slot.cursor < tree_slot.n_nodes:
+        i = tree_slot.test if tree_slot.test >= 0 else tree_slot.cursor
         stat = g.stat[s, i]
-        full = place.n_nodes + 2 > p.max_nodes
+        full = tree_slot.n_nodes + 2 > p.max_nodes
         if not full and g.node[s, i].feature < 0 and stat.n_structure > stat.tested:
-            if place.building and place.work > _BUILD_WORK:
+            if tree_slot.building and tree_slot.work > _BUILD_WORK:
                 return True
-            want[WANT_NODES] = place.n_nodes + 2
-            want[WANT_HIST] = place.hist_top + 16 * (classes + 2)
+            want[WANT_NODES] = tree_slot.n_nodes + 2
+            want[WANT_HIST] = tree_slot.hist_top + 16 * (classes + 2)
             if want[WANT_NODES] > g.node.shape[1] or want[WANT_HIST] > g.hist.shape[1]:
                 return False
             stat.tested = stat.n_structure
-            place.work += try_split(g, s, i, now, seed, p, n_features, categorical, steps, table)
-        if place.test >= 0:
-            place.test = -1
+            tree_slot.work += try_split(
+                g, s, i, now, seed, p, n_features, categorical, steps, table
+            )
+        if tree_slot.test >= 0:
+            tree_slot.test = -1
         else:
-            place.cursor += 1
-    place.building = 0
+            tree_slot.cursor += 1
+    tree_slot.building = 0
     return True
 
 
 @kernel
-def _idle(place: Record) -> bool:
+def _idle(tree_slot: Record) -> bool:
     """Whether nothing waits for a test here."""
-    return bool(place.test < 0 and place.cursor >= place.n_nodes)
+    return bool(tree_slot.test < 0 and tree_slot.cursor >= tree_slot.n_nodes)
 
 
 @kernel
 def advance(
-    g: Grove,
+    g: TreeArrays,
     p: Record,
     metric: NDArray[np.float32],
     power: float,
@@ -156,7 +167,7 @@ def advance(
     for what comes next, with `want` filled in. With `reuse`, `routes` holds what was found for row 0
     before.
     """
-    voter, place = g.voter, g.place
+    voter, tree_slot = g.voter, g.tree_slot
     x = narrow(batch)
     alone = x.shape[0] == 1 and not reuse  # then all trees go down together
     leaves = np.empty(last if alone else 0, np.int64)
@@ -174,49 +185,49 @@ def advance(
             learns = op[r] & LEARN
             now = this.n_seen
             if progress[t] & 1 == _START:
-                front = 2 * t + this.front
-                other = 2 * t + 1 - this.front
+                active = 2 * t + this.active
+                other = 2 * t + 1 - this.active
                 leaf = routes[t, LEAF]
                 if alone:
                     leaf = leaves[t]
                 elif not reuse:
-                    leaf = descend(g, front, x, r)
-                rival_leaf = -1
+                    leaf = descend(g, active, x, r)
+                challenger_leaf = -1
                 if learns:
                     if this.racing:
-                        rival_leaf = descend(g, other, x, r)
-                    if not _room_to_learn(g, t, leaf, rival_leaf, want):
+                        challenger_leaf = descend(g, other, x, r)
+                    if not _room_to_learn(g, t, leaf, challenger_leaf, want):
                         return False
                 if not reuse:
-                    answer(g, front, leaf, now, p, metric, x, r, this.n_classes, out)
+                    answer(g, active, leaf, now, p, metric, x, r, this.n_classes, out)
                     routes[t, LEAF] = leaf
                     routes[t, BEST_COUNTS] = favourite(out, COUNTS, this.n_classes)
                     routes[t, BEST_NEAR] = favourite(out, NEAR, this.n_classes)
                     vote(out, vote_weight(this, power), this.n_classes, votes, r)
                 if learns:
-                    opinion = better_opinion(this)
+                    expert = better_expert(this)
                     wrong = judge(
                         g, t, routes[t, BEST_COUNTS] != y[r], routes[t, BEST_NEAR] != y[r]
                     )
-                    if rival_leaf >= 0 and not place[other].building:
-                        answer(g, other, rival_leaf, now, p, metric, x, r, this.n_classes, out)
-                        compare(this, wrong, favourite(out, opinion, this.n_classes) != y[r])
+                    if challenger_leaf >= 0 and not tree_slot[other].building:
+                        answer(g, other, challenger_leaf, now, p, metric, x, r, this.n_classes, out)
+                        compare(this, wrong, favourite(out, expert, this.n_classes) != y[r])
                     this.n_classes = max(this.n_classes, y[r] + 1)
-                    place[front].work = 0
-                    place[other].work = 0
-                    _learn(g, t, front, leaf, y[r], p)
-                    if rival_leaf >= 0:
-                        _learn(g, t, other, rival_leaf, y[r], p)
+                    tree_slot[active].work = 0
+                    tree_slot[other].work = 0
+                    _learn(g, t, active, leaf, y[r], p)
+                    if challenger_leaf >= 0:
+                        _learn(g, t, other, challenger_leaf, y[r], p)
                 progress[t] += 1
             if learns:
                 for s in range(2 * t, 2 * t + 2):
-                    if not _idle(place[s]) and not grow(
+                    if not _idle(tree_slot[s]) and not grow(
                         g, t, s, now, p, n_features[r], categorical, steps, table, want
                     ):
                         return False
                 if p.drift:
                     if this.racing:
-                        if not place[2 * t + 1 - this.front].building:
+                        if not tree_slot[2 * t + 1 - this.active].building:
                             decide(g, t, p.trial_events)
                     else:
                         size = challenge(g, t, p)

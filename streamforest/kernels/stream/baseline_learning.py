@@ -1,4 +1,4 @@
-"""How the two plain opinions learn, fade and stay within their bound on bytes."""
+"""How the two baselines learn, fade and stay within their bound on bytes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from streamforest.kernels.stream.baselines import (
     TOP,
     VARIANCE,
     WEIGHT,
+    Baselines,
     N,
-    Plain,
     bayes,
     linear,
     row_of,
@@ -57,7 +57,7 @@ WANT_CLASSES, WANT_FEATURES, WANT_ROWS = range(3)
 
 @routine
 def _learn_linear(
-    p: Plain,
+    p: Baselines,
     x: NDArray[np.float64],
     r: int,
     z: NDArray[np.float64],
@@ -78,12 +78,12 @@ def _learn_linear(
             p.share[BIAS_SQUARES, c] += score[c] * score[c]
             root = math.sqrt(p.share[BIAS_SQUARES, c] + _STEP_START)
             p.share[BIAS, c] -= step * score[c] / root
-    most = 2 * n > p.size[CLASSES]
-    if most:  # then all classes, of which some are not pulled at all, are quicker in a row
+    dense = 2 * n > p.size[CLASSES]
+    if dense:  # then all classes, of which some are not pulled at all, are quicker in a row
         for c in range(p.size[CLASSES]):
             score[c] = score[c] if abs(score[c]) >= _NO_PULL else 0.0
     for f in range(features):
-        if z[f] != 0.0 and most:
+        if z[f] != 0.0 and dense:
             for c in range(p.size[CLASSES]):
                 q = score[c] * z[f]
                 p.plane[SQUARES, f, c] += q * q
@@ -105,13 +105,13 @@ def _learn_linear(
 
 
 @routine
-def _settle_feature(p: Plain, spread: NDArray[np.float64], f: int) -> None:
+def _settle_feature(p: Baselines, spread: NDArray[np.float64], f: int) -> None:
     for c in range(p.size[CLASSES]):
         settle(p, spread, f, c)
 
 
 @kernel
-def _give_up_table(p: Plain, spread: NDArray[np.float64], f: int) -> None:
+def _give_up_table(p: Baselines, spread: NDArray[np.float64], f: int) -> None:
     """A number has too many values to be counted: a Gaussian from here on."""
     p.room[f] = 0
     p.met[f] = FEW + 1
@@ -120,7 +120,9 @@ def _give_up_table(p: Plain, spread: NDArray[np.float64], f: int) -> None:
 
 
 @kernel
-def _row_to_count(p: Plain, spread: NDArray[np.float64], f: int, v: float, is_category: int) -> int:
+def _row_to_count(
+    p: Baselines, spread: NDArray[np.float64], f: int, v: float, is_category: int
+) -> int:
     """The row of a value that is being learned, a new one if need be; -1 without a table."""
     row = row_of(p, f, v, is_category)
     if is_category:
@@ -142,7 +144,7 @@ def _row_to_count(p: Plain, spread: NDArray[np.float64], f: int, v: float, is_ca
 
 @routine
 def _count_values(
-    p: Plain,
+    p: Baselines,
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
     r: int,
@@ -162,7 +164,7 @@ def _count_values(
 
 @routine
 def _learn_bayes(
-    p: Plain,
+    p: Baselines,
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
     r: int,
@@ -191,14 +193,14 @@ def _learn_bayes(
 
 
 @kernel
-def _is_new(p: Plain, x: NDArray[np.float64], r: int, f: int) -> bool:
+def _is_new(p: Baselines, x: NDArray[np.float64], r: int, f: int) -> bool:
     """Whether row `r` is the first to have a value of feature `f`."""
     return bool(x[r, f] == x[r, f] and (f >= p.size[FEATURES] or p.met[f] == 0))
 
 
 @kernel
 def _new_rows(
-    p: Plain,
+    p: Baselines,
     x: NDArray[np.float64],
     r: int,
     known: int,
@@ -215,7 +217,7 @@ def _new_rows(
 
 @routine
 def _make_room(
-    p: Plain,
+    p: Baselines,
     bound: int,
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
@@ -228,7 +230,7 @@ def _make_room(
     """Before row `r` is learned: its class, features and tables are entered. False: arrays too small.
 
     Where they would take more than `bound` bytes, the tables of numbers are given up; where even that is
-    not enough, both opinions fall silent for good.
+    not enough, both experts fall silent for good.
     """
     if y < p.size[CLASSES] and known <= p.size[FEATURES] and p.size[EMPTY] == 0:
         return True
@@ -281,7 +283,7 @@ def _make_room(
 
 @kernel
 def advance(
-    p: Plain,
+    p: Baselines,
     bound: int,
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
@@ -292,12 +294,12 @@ def advance(
     progress: int,
     reuse: bool,
     votes: NDArray[np.int64],
-    opinion: int,
+    expert: int,
     want: NDArray[np.int64],
 ) -> int:
-    """Move both opinions through the rows: predict, then learn.
+    """Move both experts through the rows: predict, then learn.
 
-    Votes go to `votes[:, opinion]` and the one after it; with `reuse` they stand there already. Like the
+    Votes go to `votes[:, expert]` and the one after it; with `reuse` they stand there already. Like the
     `progress` given, the number returned counts half rows, answered and learned: less than two a row
     when arrays are too small for what `want` then says.
     """
@@ -315,13 +317,13 @@ def advance(
         if not answered:
             bayes(p, spread, x, r, classes, features, categorical, score)
             for c in range(classes):
-                votes[r, opinion, c] = np.int64(np.rint(VOTE_UNIT * score[c]))
+                votes[r, expert, c] = np.int64(np.rint(VOTE_UNIT * score[c]))
         if not answered or learns:
             standardise(spread, x, r, known[r], categorical, z)
             linear(p, x, r, z, classes, features, categorical, score)
         if not answered:
             for c in range(classes):
-                votes[r, opinion + 1, c] = np.int64(np.rint(VOTE_UNIT * score[c]))
+                votes[r, expert + 1, c] = np.int64(np.rint(VOTE_UNIT * score[c]))
         if learns:
             if not _make_room(p, bound, spread, x, r, y[r], known[r], categorical, want):
                 return 2 * r + 1
@@ -338,7 +340,7 @@ def advance(
 
 @routine
 def settle_spread(
-    p: Plain,
+    p: Baselines,
     mean: NDArray[np.float64],
     variance: NDArray[np.float64],
     spread: NDArray[np.float64],
@@ -358,7 +360,7 @@ def settle_spread(
 
 
 @routine
-def fade(p: Plain) -> None:
+def fade(p: Baselines) -> None:
     """Forget a little of the past; `settle_spread` of everything has to follow."""
     keep = math.exp(-FADE_EVERY / _MEMORY)
     keep_steps = math.exp(-FADE_EVERY / _STEP_MEMORY)
@@ -379,7 +381,7 @@ def fade(p: Plain) -> None:
 
 
 @routine
-def take_logs(p: Plain) -> None:
+def take_logs(p: Baselines) -> None:
     """The logarithms that a snapshot leaves out; `T_LOG` follows from the counts."""
     for row in range(p.size[TOP]):
         for c in range(p.size[CLASSES]):

@@ -1,4 +1,4 @@
-"""Two plain opinions of the whole forest, without trees: naive Bayes and a linear rule.
+"""Two baselines of the whole forest, without trees: naive Bayes and a linear rule.
 
 Neither has a structure that labels could be used for twice, so both learn from every event. They are
 cheap, they are right from the first events on, and on streams whose classes are smooth clouds they are
@@ -16,11 +16,12 @@ orders it. A missing value says nothing to either.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.kernels.core.array_table import array
 from streamforest.kernels.core.compiling import kernel
 
 FEW = 16
@@ -50,21 +51,23 @@ FARTHEST = 4.0  # standard deviations beyond which a value pulls no harder
 SMALLEST = 1e-60  # a variance below this is none
 
 
-class Plain(NamedTuple):
-    """The arrays of both opinions."""
+class Baselines(NamedTuple):
+    """The arrays of naive Bayes and the linear rule."""
 
-    size: NDArray[np.int64]  # [6]
-    plane: NDArray[np.float64]  # [PLANES, features, classes]
-    share: NDArray[np.float64]  # [4, classes]
-    room: NDArray[np.int32]  # [features] rows of its table: 0 (none), FEW or BUCKETS
-    first: NDArray[np.int32]  # [features] the first of them
-    met: NDArray[np.int32]  # [features] distinct values met; FEW + 1: a number with too many
-    value: NDArray[np.float64]  # [features, FEW] those values
-    table: NDArray[np.float64]  # [TABLES, rows, classes]
+    size: Annotated[NDArray[np.int64], array(np.int64, 6)]
+    plane: Annotated[NDArray[np.float64], array(np.float64, PLANES, "features", "classes")]
+    share: Annotated[NDArray[np.float64], array(np.float64, 4, "classes")]
+    # rows of the feature's table: 0 (none), FEW or BUCKETS; the first of them
+    room: Annotated[NDArray[np.int32], array(np.int32, "features")]
+    first: Annotated[NDArray[np.int32], array(np.int32, "features")]
+    # distinct values met; FEW + 1: a number with too many; those values
+    met: Annotated[NDArray[np.int32], array(np.int32, "features")]
+    value: Annotated[NDArray[np.float64], array(np.float64, "features", FEW)]
+    table: Annotated[NDArray[np.float64], array(np.float64, TABLES, "table rows", "classes")]
 
 
 @kernel
-def row_of(p: Plain, f: int, v: float, is_category: int) -> int:
+def row_of(p: Baselines, f: int, v: float, is_category: int) -> int:
     """The row of a value in the table of feature `f`; -1 if it was never learned."""
     if is_category:
         return -1 if v < 0.0 else p.first[f] + (int(v) & (BUCKETS - 1))
@@ -75,7 +78,7 @@ def row_of(p: Plain, f: int, v: float, is_category: int) -> int:
 
 
 @kernel
-def settle(p: Plain, spread: NDArray[np.float64], f: int, c: int) -> None:
+def settle(p: Baselines, spread: NDArray[np.float64], f: int, c: int) -> None:
     """What naive Bayes reads for feature `f` and class `c`, from what it knows of them."""
     n = p.plane[COUNT, f, c]
     if p.room[f] > 0:
@@ -95,12 +98,12 @@ def settle(p: Plain, spread: NDArray[np.float64], f: int, c: int) -> None:
 
 @kernel
 def _softmax(score: NDArray[np.float64], n: int) -> None:
-    most = -np.inf
+    largest = -np.inf
     for c in range(n):
-        most = max(most, score[c])
+        largest = max(largest, score[c])
     total = 0.0
     for c in range(n):
-        score[c] = math.exp(score[c] - most)
+        score[c] = math.exp(score[c] - largest)
         total += score[c]
     for c in range(n):
         score[c] /= total
@@ -108,7 +111,7 @@ def _softmax(score: NDArray[np.float64], n: int) -> None:
 
 @kernel
 def bayes(
-    p: Plain,
+    p: Baselines,
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
     r: int,
@@ -155,7 +158,7 @@ def standardise(
 
 @kernel
 def linear(
-    p: Plain,
+    p: Baselines,
     x: NDArray[np.float64],
     r: int,
     z: NDArray[np.float64],

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core.compiling import kernel
-from streamforest.kernels.core.prefetch import ask
-from streamforest.kernels.stream.layout import NODE, STAT, Grove, goes_right
+from streamforest.kernels.core.prefetch import prefetch
+from streamforest.kernels.stream.layout import NODE, STAT, TreeArrays, goes_right
 
 _NODE_BYTES = NODE.itemsize
 _STAT_BYTES = STAT.itemsize
@@ -17,7 +17,7 @@ _STAT_BYTES = STAT.itemsize
 
 @kernel
 def descend_all(
-    g: Grove, first: int, last: int, x: NDArray[np.float32], leaf: NDArray[np.int64]
+    g: TreeArrays, first: int, last: int, x: NDArray[np.float32], leaf: NDArray[np.int64]
 ) -> None:
     """The leaf of each tree that votes, `first` to `last`, that row 0 of `x` falls into: the same as
     `descend` finds.
@@ -27,21 +27,21 @@ def descend_all(
     room = g.node.shape[1]
     for t in range(first, last):
         leaf[t] = 0
-        ask(nodes + (2 * t + g.voter[t].front) * room * _NODE_BYTES)
+        prefetch(nodes + (2 * t + g.voter[t].active) * room * _NODE_BYTES)
     moving = last - first
     while moving > 0:
         for t in range(first, last):
             i = leaf[t]
             if i < 0:
                 continue
-            s = 2 * t + g.voter[t].front
+            s = 2 * t + g.voter[t].active
             here = g.node[s, i]
             if here.feature >= 0:
                 leaf[t] = here.left + goes_right(x[0, here.feature], here, i)
-                ask(nodes + (s * room + leaf[t]) * _NODE_BYTES)
+                prefetch(nodes + (s * room + leaf[t]) * _NODE_BYTES)
             else:
                 leaf[t] = -1 - i  # arrived
-                ask(stats + (s * room + i) * _STAT_BYTES)
+                prefetch(stats + (s * room + i) * _STAT_BYTES)
                 moving -= 1
     for t in range(first, last):
         leaf[t] = -1 - leaf[t]

@@ -11,9 +11,16 @@ import math
 from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.stream.histogram import count
-from streamforest.kernels.stream.layout import HISTORY, Grove, Record, is_estimation, new_leaf, push
+from streamforest.kernels.stream.layout import (
+    HISTORY,
+    Record,
+    TreeArrays,
+    is_estimation,
+    new_leaf,
+    push,
+)
 
-_LOSS_MEMORY = 0.995  # of the choice between a tree's two opinions
+_LOSS_MEMORY = 0.995  # of the choice between a tree's two experts
 ACCURACY_RATE = 0.01  # of the accuracy that vote weights are made of
 _LOOK_EVERY = 8  # events between two looks for an alarm
 _SHORTEST, _LONGEST = 16, 1024  # recent windows of the alarm
@@ -22,9 +29,9 @@ _FEWEST_ROWS = 64  # a challenger at random is grown from
 
 
 @kernel
-def better_opinion(voter: Record) -> int:
-    """The opinion of a tree with fewer recent errors: 0 counts, 1 neighbours."""
-    return 1 if voter.loss_near < voter.loss_counts else 0
+def better_expert(voter: Record) -> int:
+    """The expert of a tree with fewer recent errors: 0 counts, 1 neighbours."""
+    return 1 if voter.loss_neighbours < voter.loss_counts else 0
 
 
 @kernel
@@ -40,12 +47,12 @@ def vote_weight(voter: Record, power: float) -> float:
 
 
 @kernel
-def judge(g: Grove, t: int, wrong_counts: int, wrong_near: int) -> int:
-    """Note what the tree got wrong on the current row; returns the error of its better opinion."""
+def judge(g: TreeArrays, t: int, wrong_counts: int, wrong_near: int) -> int:
+    """Note what the tree got wrong on the current row; returns the error of its better expert."""
     voter = g.voter[t]
-    wrong = wrong_near if better_opinion(voter) else wrong_counts
+    wrong = wrong_near if better_expert(voter) else wrong_counts
     voter.loss_counts = _LOSS_MEMORY * voter.loss_counts + wrong_counts
-    voter.loss_near = _LOSS_MEMORY * voter.loss_near + wrong_near
+    voter.loss_neighbours = _LOSS_MEMORY * voter.loss_neighbours + wrong_near
     voter.judged += 1
     rate = max(ACCURACY_RATE, 1.0 / (voter.judged + 1))
     voter.accuracy += rate * ((1 - wrong) - voter.accuracy)
@@ -55,53 +62,53 @@ def judge(g: Grove, t: int, wrong_counts: int, wrong_near: int) -> int:
 
 
 @kernel
-def compare(voter: Record, wrong: int, rival_wrong: int) -> None:
+def compare(voter: Record, wrong: int, challenger_wrong: int) -> None:
     """One more event on which tree and challenger both answered."""
     voter.raced += 1
-    voter.rival_errors += rival_wrong
-    if wrong > rival_wrong:
-        voter.only_tree += 1
-    elif rival_wrong > wrong:
-        voter.only_rival += 1
+    voter.challenger_errors += challenger_wrong
+    if wrong > challenger_wrong:
+        voter.only_tree_wrong += 1
+    elif challenger_wrong > wrong:
+        voter.only_challenger_wrong += 1
 
 
 @kernel
 def _new_race(voter: Record) -> None:
     voter.racing = 1
     voter.raced = 0
-    voter.only_tree = 0
-    voter.only_rival = 0
-    voter.rival_errors = 0
+    voter.only_tree_wrong = 0
+    voter.only_challenger_wrong = 0
+    voter.challenger_errors = 0
 
 
 @kernel
-def _end_race(g: Grove, t: int) -> None:
+def _end_race(g: TreeArrays, t: int) -> None:
     voter = g.voter[t]
     _new_race(voter)
     voter.racing = 0
-    place = g.place[2 * t + 1 - voter.front]
-    place.n_nodes = 0
-    place.generation = 0
-    place.hist_top = 0
-    place.cursor = 0
-    place.building = 0
+    tree_slot = g.tree_slot[2 * t + 1 - voter.active]
+    tree_slot.n_nodes = 0
+    tree_slot.generation = 0
+    tree_slot.hist_top = 0
+    tree_slot.cursor = 0
+    tree_slot.building = 0
 
 
 @kernel
-def decide(g: Grove, t: int, trial_events: int) -> None:
+def decide(g: TreeArrays, t: int, trial_events: int) -> None:
     """Swap when the challenger is ahead by a standard deviation; drop it when clearly behind.
 
     With a errors of the tree alone and b of the challenger alone, a − b has the variance a + b if they
     are equally good. After a swap the loser stays on as challenger, so a hasty swap is soon undone.
     """
     voter = g.voter[t]
-    ahead = voter.only_tree - voter.only_rival
-    noise = math.sqrt(float(voter.only_tree + voter.only_rival))
+    ahead = voter.only_tree_wrong - voter.only_challenger_wrong
+    noise = math.sqrt(float(voter.only_tree_wrong + voter.only_challenger_wrong))
     if ahead > noise + 1.0:
-        voter.front = 1 - voter.front
+        voter.active = 1 - voter.active
         voter.swaps += 1
         voter.swapped = voter.n_seen + 1
-        voter.accuracy = 1.0 - voter.rival_errors / voter.raced
+        voter.accuracy = 1.0 - voter.challenger_errors / voter.raced
         voter.judged = voter.raced
         _new_race(voter)
     elif ahead < -0.5 * noise - 1.0 or voter.raced > trial_events:
@@ -114,7 +121,7 @@ def _part(k: float, expected: float) -> float:
 
 
 @routine
-def alarming(g: Grove, t: int, alarm: float) -> int:
+def alarming(g: TreeArrays, t: int, alarm: float) -> int:
     """How many recent events show best that the tree has become worse; 0 if none do.
 
     The errors of the last w events are held against those of the 8·w (at least 400) before them, for
@@ -123,7 +130,7 @@ def alarming(g: Grove, t: int, alarm: float) -> int:
     voter = g.voter[t]
     now = voter.n_seen
     best = 0.0
-    found = 0
+    rows = 0
     recent = _SHORTEST
     while recent <= _LONGEST:
         before = min(now + 1 - voter.swapped - recent, max(8 * recent, 400), HISTORY - 1 - recent)
@@ -143,30 +150,30 @@ def alarming(g: Grove, t: int, alarm: float) -> int:
             z = math.sqrt(max(0.0, 2.0 * ratio))
             if z > best:
                 best = z
-                found = recent
+                rows = recent
         recent *= 2
-    return found if best > alarm else 0
+    return rows if best > alarm else 0
 
 
 @routine
-def launch(g: Grove, t: int, rows: int, p: Record) -> None:
+def launch(g: TreeArrays, t: int, rows: int, p: Record) -> None:
     """A new challenger holds the last `rows` rows in its root; `grow` builds it, event by event."""
     voter = g.voter[t]
     now = voter.n_seen  # the row just learned
     voter.launches += 1
     _new_race(voter)
-    s = 2 * t + 1 - voter.front
-    place = g.place[s]
-    place.generation = voter.launches
-    place.n_nodes = 1
-    place.hist_top = 0
-    place.cursor = 0
-    place.test = -1
-    place.building = 1
+    s = 2 * t + 1 - voter.active
+    tree_slot = g.tree_slot[s]
+    tree_slot.generation = voter.launches
+    tree_slot.n_nodes = 1
+    tree_slot.hist_top = 0
+    tree_slot.cursor = 0
+    tree_slot.test = -1
+    tree_slot.building = 1
     new_leaf(g, s, 0, -1)
     rows = min(rows, p.ring_rows, now + 1)
     for number in range(now + 1 - rows, now + 1):
-        flag = is_estimation(voter.seed, place.generation, number, p.p_structure)
+        flag = is_estimation(voter.seed, tree_slot.generation, number, p.p_structure)
         push(g, s, 0, number, flag, p.slots, p.ring_rows)
         if flag:
             count(g, s, 0, g.labels[number % p.slots])
@@ -175,7 +182,7 @@ def launch(g: Grove, t: int, rows: int, p: Record) -> None:
 
 
 @kernel
-def challenge(g: Grove, t: int, p: Record) -> int:
+def challenge(g: TreeArrays, t: int, p: Record) -> int:
     """How many rows a challenger should be grown from now; 0 for none.
 
     At random, to find what no alarm shows, more often after a swap, when change is in the air; and on
@@ -189,8 +196,8 @@ def challenge(g: Grove, t: int, p: Record) -> int:
             rate += p.rechallenge_rate * math.exp(-float(events - voter.swapped) / _PATIENCE)
         start = rng.key(voter.seed, rng.RING_CHALLENGE, voter.n_seen)
         if rng.uniform(start, 0) < rate:
-            most = float(max(_FEWEST_ROWS, min(events, p.ring_rows, p.max_challenge_rows)))
-            return int(_FEWEST_ROWS * math.pow(most / _FEWEST_ROWS, rng.uniform(start, 1)))
+            max_rows = float(max(_FEWEST_ROWS, min(events, p.ring_rows, p.max_challenge_rows)))
+            return int(_FEWEST_ROWS * math.pow(max_rows / _FEWEST_ROWS, rng.uniform(start, 1)))
     if p.alarm > 0.0 and (events + t) % _LOOK_EVERY == 0:
         return int(alarming(g, t, p.alarm))
     return 0

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core.compiling import routine
-from streamforest.kernels.stream.layout import Grove, is_estimation, new_leaf, older, push
+from streamforest.kernels.stream.layout import TreeArrays, is_estimation, new_leaf, older, push
 
 
 class Flat(NamedTuple):
-    """All places one after the other."""
+    """All tree slots one after the other."""
 
-    # per place
+    # per tree slot
     generation: NDArray[np.int64]
     n_nodes: NDArray[np.int64]
     cursor: NDArray[np.int64]
@@ -36,17 +36,17 @@ class Flat(NamedTuple):
     # per class of a node
     node_class: NDArray[np.int32]
     node_count: NDArray[np.int32]
-    # per place and row of the ring, oldest first: its leaf, or -1
+    # per tree slot and row of the ring, oldest first: its leaf, or -1
     leaf: NDArray[np.int32]
 
 
-def empty(places: int, nodes: int, classes: int, rows: int) -> Flat:
+def empty(tree_slots: int, nodes: int, classes: int, rows: int) -> Flat:
     """Arrays to export into."""
     return Flat(
-        generation=np.zeros(places, np.int64),
-        n_nodes=np.zeros(places, np.int64),
-        cursor=np.zeros(places, np.int64),
-        building=np.zeros(places, np.int64),
+        generation=np.zeros(tree_slots, np.int64),
+        n_nodes=np.zeros(tree_slots, np.int64),
+        cursor=np.zeros(tree_slots, np.int64),
+        building=np.zeros(tree_slots, np.int64),
         mask=np.zeros(nodes, np.uint64),
         threshold=np.zeros(nodes, np.float32),
         feature=np.zeros(nodes, np.int32),
@@ -58,34 +58,34 @@ def empty(places: int, nodes: int, classes: int, rows: int) -> Flat:
         n_classes=np.zeros(nodes, np.int32),
         node_class=np.zeros(classes, np.int32),
         node_count=np.zeros(classes, np.int32),
-        leaf=np.full(places * rows, -1, np.int32),
+        leaf=np.full(tree_slots * rows, -1, np.int32),
     )
 
 
 @routine
-def measure(g: Grove) -> tuple[int, int]:
-    """Nodes, and classes of nodes, in all places."""
+def measure(g: TreeArrays) -> tuple[int, int]:
+    """Nodes, and classes of nodes, in all tree slots."""
     nodes = 0
     classes = 0
-    for s in range(g.place.shape[0]):
-        nodes += g.place[s].n_nodes
-        for i in range(g.place[s].n_nodes):
+    for s in range(g.tree_slot.shape[0]):
+        nodes += g.tree_slot[s].n_nodes
+        for i in range(g.tree_slot[s].n_nodes):
             classes += g.stat[s, i].n_classes
     return nodes, classes
 
 
 @routine
-def export(g: Grove, learned: int, rows: int, slots: int, out: Flat) -> None:
+def export(g: TreeArrays, learned: int, rows: int, slots: int, out: Flat) -> None:
     """Write every tree to `out`, with the newest `rows` of the `learned` rows."""
     n = 0
     h = 0
-    for s in range(g.place.shape[0]):
-        place = g.place[s]
-        out.generation[s] = place.generation
-        out.n_nodes[s] = place.n_nodes
-        out.cursor[s] = place.cursor
-        out.building[s] = place.building
-        for i in range(place.n_nodes):
+    for s in range(g.tree_slot.shape[0]):
+        tree_slot = g.tree_slot[s]
+        out.generation[s] = tree_slot.generation
+        out.n_nodes[s] = tree_slot.n_nodes
+        out.cursor[s] = tree_slot.cursor
+        out.building[s] = tree_slot.building
+        for i in range(tree_slot.n_nodes):
             node = g.node[s, i]
             stat = g.stat[s, i]
             out.mask[n] = node.mask
@@ -111,7 +111,7 @@ def export(g: Grove, learned: int, rows: int, slots: int, out: Flat) -> None:
 
 @routine
 def restore(
-    g: Grove,
+    g: TreeArrays,
     learned: int,
     rows: int,
     slots: int,
@@ -122,19 +122,19 @@ def restore(
     """Fill arrays of sufficient size from a validated `flat`. The ring's rows are not touched."""
     n = 0
     h = 0
-    for s in range(g.place.shape[0]):
-        place = g.place[s]
+    for s in range(g.tree_slot.shape[0]):
+        tree_slot = g.tree_slot[s]
         seed = g.voter[s >> 1].seed
-        place.generation = flat.generation[s]
-        place.n_nodes = flat.n_nodes[s]
-        place.cursor = flat.cursor[s]
-        place.building = flat.building[s]
-        place.test = -1
-        place.work = 0
-        place.hist_top = 0
-        for i in range(place.n_nodes):
+        tree_slot.generation = flat.generation[s]
+        tree_slot.n_nodes = flat.n_nodes[s]
+        tree_slot.cursor = flat.cursor[s]
+        tree_slot.building = flat.building[s]
+        tree_slot.test = -1
+        tree_slot.work = 0
+        tree_slot.hist_top = 0
+        for i in range(tree_slot.n_nodes):
             new_leaf(g, s, i, -1)
-        for i in range(place.n_nodes):
+        for i in range(tree_slot.n_nodes):
             node = g.node[s, i]
             stat = g.stat[s, i]
             node.mask = flat.mask[n]
@@ -151,8 +151,8 @@ def restore(
             stat.gain = flat.gain[n]
             stat.n_classes = flat.n_classes[n]
             stat.room = flat.n_classes[n]
-            stat.hist = place.hist_top
-            place.hist_top += 2 * stat.room
+            stat.hist = tree_slot.hist_top
+            tree_slot.hist_top += 2 * stat.room
             for k in range(stat.n_classes):
                 g.hist[s, stat.hist + k] = flat.node_class[h]
                 g.hist[s, stat.hist + stat.room + k] = flat.node_count[h]
@@ -163,5 +163,5 @@ def restore(
             i = flat.leaf[s * rows + a]
             if i >= 0:
                 number = learned - rows + a
-                flag = is_estimation(seed, place.generation, number, p_structure)
+                flag = is_estimation(seed, tree_slot.generation, number, p_structure)
                 push(g, s, i, number, flag, slots, rows)

@@ -1,7 +1,7 @@
 """Sparse class histograms of nodes: only classes that came are kept, in the order of their index.
 
 A forest of thousands of nodes and hundreds of classes would be mostly zeros. Histograms live in an
-arena a place, which only grows at the top; `pack` copies the live ones to a new arena when it is full.
+arena a tree slot, which only grows at the top; `pack` copies the live ones to a new arena when it is full.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core.compiling import kernel, routine
-from streamforest.kernels.stream.layout import FULL, Grove
+from streamforest.kernels.stream.layout import FULL, TreeArrays
 
 
 @kernel
-def position(g: Grove, s: int, i: int, y: int) -> int:
+def position(g: TreeArrays, s: int, i: int, y: int) -> int:
     """Where class `y` stands, or would stand, in the histogram of node `i`."""
     stat = g.stat[s, i]
     at = stat.hist
@@ -39,7 +39,7 @@ def more_room(room: int) -> int:
 
 
 @kernel
-def count(g: Grove, s: int, i: int, y: int) -> None:
+def count(g: TreeArrays, s: int, i: int, y: int) -> None:
     """Add one estimation event of class `y` to node `i`. The arena has room: the caller asked."""
     stat = g.stat[s, i]
     if stat.n >= FULL:
@@ -53,10 +53,10 @@ def count(g: Grove, s: int, i: int, y: int) -> None:
     old = stat.hist
     old_room = stat.room
     if n == old_room:
-        place = g.place[s]
-        stat.hist = place.hist_top
+        tree_slot = g.tree_slot[s]
+        stat.hist = tree_slot.hist_top
         stat.room = more_room(old_room)
-        place.hist_top += 2 * stat.room
+        tree_slot.hist_top += 2 * stat.room
     new = stat.hist
     new_room = stat.room
     # from the end, so that the histogram may also stay where it is
@@ -74,7 +74,7 @@ def count(g: Grove, s: int, i: int, y: int) -> None:
 
 
 @kernel
-def path_room(g: Grove, s: int, leaf: int) -> int:
+def path_room(g: TreeArrays, s: int, leaf: int) -> int:
     """Entries of the arena that one more class at `leaf` and its ancestors takes at most."""
     need = 0
     i = leaf
@@ -87,7 +87,7 @@ def path_room(g: Grove, s: int, leaf: int) -> int:
 
 
 @kernel
-def count_path(g: Grove, s: int, leaf: int, y: int) -> None:
+def count_path(g: TreeArrays, s: int, leaf: int, y: int) -> None:
     """An estimation event counts at its leaf and at every node above it."""
     i = leaf
     while i >= 0:
@@ -96,23 +96,23 @@ def count_path(g: Grove, s: int, leaf: int, y: int) -> None:
 
 
 @kernel
-def live(g: Grove, s: int) -> int:
-    """Entries of the arena that place `s` really uses."""
+def live(g: TreeArrays, s: int) -> int:
+    """Entries of the arena that tree slot `s` really uses."""
     size = 0
-    for i in range(g.place[s].n_nodes):
+    for i in range(g.tree_slot[s].n_nodes):
         size += 2 * g.stat[s, i].room
     return size
 
 
 @routine
-def pack(g: Grove, s: int, hist: NDArray[np.int32]) -> None:
-    """Copy the live histograms of place `s` to a new arena, in the order of its nodes."""
+def pack(g: TreeArrays, s: int, hist: NDArray[np.int32]) -> None:
+    """Copy the live histograms of tree slot `s` to a new arena, in the order of its nodes."""
     top = 0
-    for i in range(g.place[s].n_nodes):
+    for i in range(g.tree_slot[s].n_nodes):
         stat = g.stat[s, i]
         for k in range(stat.n_classes):
             hist[s, top + k] = g.hist[s, stat.hist + k]
             hist[s, top + stat.room + k] = g.hist[s, stat.hist + stat.room + k]
         stat.hist = top
         top += 2 * stat.room
-    g.place[s].hist_top = top
+    g.tree_slot[s].hist_top = top

@@ -2,7 +2,7 @@
 
 Every field is documented here, once. The ring keeps the newest rows of the stream; a tree keeps no rows
 of its own but chains those of each leaf into a list, newest first, by one link a row. Each tree has two
-*places*, 2t and 2t + 1: one holds the tree that votes, the other its challenger, if there is one.
+*tree slots*, 2t and 2t + 1: one holds the tree that votes, the other its challenger, if there is one.
 
 A row has a number: how many rows had been learned before it. Row n lies in slot n modulo `slots`, and
 `slots` exceeds the rows that may be read by an epoch, so that a whole epoch can be written before its
@@ -13,12 +13,13 @@ left the ring end a list by themselves and nobody has to take them out.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core import rng
+from streamforest.kernels.core.array_table import array
 from streamforest.kernels.core.compiling import kernel
 
 Record = Any
@@ -35,24 +36,24 @@ VOTER = np.dtype(
         ("seed", "u8"),  # key of every random draw of this tree
         ("n_seen", "i8"),  # rows learned: the number of the next row
         ("n_classes", "i8"),  # classes seen
-        ("front", "i8"),  # 0 or 1: the place of the tree that votes
+        ("active", "i8"),  # 0 or 1: the tree slot of the tree that votes
         ("launches", "i8"),  # challengers grown so far: the generation of the newest
         ("swaps", "i8"),  # challengers that won
         ("swapped", "i8"),  # n_seen at the last swap; 0: there was none
         ("racing", "i8"),  # 1 while there is a challenger
         ("raced", "i8"),  # events on which tree and challenger were compared
-        ("only_tree", "i8"),  # of those, events that only the tree got wrong
-        ("only_rival", "i8"),  # and only the challenger
-        ("rival_errors", "i8"),  # errors of the challenger
+        ("only_tree_wrong", "i8"),  # of those, events that only the tree got wrong
+        ("only_challenger_wrong", "i8"),  # and only the challenger
+        ("challenger_errors", "i8"),  # errors of the challenger
         ("loss_counts", "f8"),  # fading sum of errors of the leaf's counts
-        ("loss_near", "f8"),  # and of its neighbours
+        ("loss_neighbours", "f8"),  # and of its neighbours
         ("accuracy", "f8"),  # running accuracy of the better of the two
         ("judged", "i8"),  # events in it
     ],
     align=True,
 )
 
-PLACE = np.dtype(
+TREE_SLOT = np.dtype(
     [
         ("generation", "i8"),  # key of the draws of the tree that stands here
         ("n_nodes", "i8"),  # 0: nothing stands here
@@ -118,18 +119,22 @@ PARAMS = np.dtype(
 """What the kernels need of the estimator's parameters; see there for their meaning and worth."""
 
 
-class Grove(NamedTuple):
-    """The arrays of a forest. Entries beyond a place's `n_nodes` and `hist_top` mean nothing."""
+class TreeArrays(NamedTuple):
+    """The arrays of the trees and of their ring. Entries beyond `n_nodes` and `hist_top` mean nothing."""
 
-    voter: NDArray[np.void]  # VOTER [trees]
-    place: NDArray[np.void]  # PLACE [2·trees]
-    node: NDArray[np.void]  # NODE [2·trees, nodes]
-    stat: NDArray[np.void]  # STAT [2·trees, nodes]
-    hist: NDArray[np.int32]  # [2·trees, …] classes and counts of nodes
-    link: NDArray[np.int32]  # [2·trees, slots] 2·(slot of the next older row + 1) + is estimation
-    errors: NDArray[np.int32]  # [trees, HISTORY] running count of errors, by row number
-    rows: NDArray[np.float32]  # [slots, features padded to lanes.LANES]; NaN is missing
-    labels: NDArray[np.int32]  # [slots]
+    voter: Annotated[NDArray[np.void], array(VOTER, "trees")]
+    tree_slot: Annotated[NDArray[np.void], array(TREE_SLOT, "tree slots")]
+    node: Annotated[NDArray[np.void], array(NODE, "tree slots", "nodes")]
+    stat: Annotated[NDArray[np.void], array(STAT, "tree slots", "nodes")]
+    # classes and counts of nodes
+    hist: Annotated[NDArray[np.int32], array(np.int32, "tree slots", "histogram entries")]
+    # 2·(ring slot of the next older row + 1) + is estimation
+    link: Annotated[NDArray[np.int32], array(np.int32, "tree slots", "ring slots")]
+    # running count of errors, by row number
+    errors: Annotated[NDArray[np.int32], array(np.int32, "trees", HISTORY)]
+    # features padded to simd_distance.LANES; NaN is missing
+    rows: Annotated[NDArray[np.float32], array(np.float32, "ring slots", "width")]
+    labels: Annotated[NDArray[np.int32], array(np.int32, "ring slots")]
 
 
 @kernel
@@ -165,8 +170,8 @@ def goes_right(v: float, here: Record, i: int) -> int:
 
 
 @kernel
-def descend(g: Grove, s: int, x: NDArray[np.float32], r: int) -> int:
-    """The leaf of the tree in place `s` that row `r` of `x` falls into."""
+def descend(g: TreeArrays, s: int, x: NDArray[np.float32], r: int) -> int:
+    """The leaf of the tree in tree slot `s` that row `r` of `x` falls into."""
     i = 0
     while g.node[s, i].feature >= 0:
         here = g.node[s, i]
@@ -186,7 +191,7 @@ def older(link: int, number: int, slot: int, slots: int) -> int:
 
 @kernel
 def push(
-    g: Grove, s: int, i: int, number: int, estimation: int, slots: int, ring_rows: int
+    g: TreeArrays, s: int, i: int, number: int, estimation: int, slots: int, ring_rows: int
 ) -> None:
     """Row `number` becomes the newest of leaf `i`."""
     head = g.stat[s, i].head
@@ -196,7 +201,7 @@ def push(
 
 
 @kernel
-def new_leaf(g: Grove, s: int, i: int, parent: int) -> None:
+def new_leaf(g: TreeArrays, s: int, i: int, parent: int) -> None:
     """Node `i` becomes an empty leaf without a histogram."""
     node = g.node[s, i]
     node.mask = np.uint64(0)

@@ -11,7 +11,7 @@ from streamforest.kernels.core.compiling import routine
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.core.simd_distance import CAP, GAP, SCALE
 from streamforest.kernels.stream.drift import ACCURACY_RATE
-from streamforest.kernels.stream.layout import Grove
+from streamforest.kernels.stream.layout import TreeArrays
 
 SEEN, MEAN, VARIANCE, LOW, HIGH = range(5)
 """Running statistics of a feature: rows of `stats`."""
@@ -67,12 +67,12 @@ def stage(
 
 
 @routine
-def sum_gains(g: Grove, gain: NDArray[np.float64]) -> None:
+def sum_gains(g: TreeArrays, gain: NDArray[np.float64]) -> None:
     """The information gain of each feature in the splits of the trees that vote."""
     gain[:] = 0.0
     for t in range(g.voter.shape[0]):
-        s = 2 * t + g.voter[t].front
-        for i in range(g.place[s].n_nodes):
+        s = 2 * t + g.voter[t].active
+        for i in range(g.tree_slot[s].n_nodes):
             f = g.node[s, i].feature
             if f >= 0:
                 gain[f] += np.float64(g.stat[s, i].gain)

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.stream.histogram import count
-from streamforest.kernels.stream.layout import Grove, Record, bucket, goes_right, new_leaf, older
+from streamforest.kernels.stream.layout import (
+    Record,
+    TreeArrays,
+    bucket,
+    goes_right,
+    new_leaf,
+    older,
+)
 from streamforest.kernels.stream.scan import BUCKETS, NATS, scan_category, scan_number
 from streamforest.kernels.stream.sort import LABEL_BITS, key_bits, pack_key, sort_keys
 
@@ -59,7 +66,7 @@ class _Rows(NamedTuple):
 
 @kernel
 def _collect(
-    g: Grove,
+    g: TreeArrays,
     s: int,
     i: int,
     now: int,
@@ -85,11 +92,11 @@ def _collect(
 
 
 @routine
-def _split(g: Grove, s: int, i: int, now: int, p: Record) -> None:
+def _split(g: TreeArrays, s: int, i: int, now: int, p: Record) -> None:
     """Node `i`, whose split has been written, gets two leaves and hands its rows on to them."""
-    place = g.place[s]
-    first = place.n_nodes
-    place.n_nodes += 2
+    tree_slot = g.tree_slot[s]
+    first = tree_slot.n_nodes
+    tree_slot.n_nodes += 2
     node = g.node[s, i]
     node.left = first
     for c in range(2):
@@ -119,7 +126,7 @@ def _split(g: Grove, s: int, i: int, now: int, p: Record) -> None:
 
 @kernel
 def _try_category(
-    g: Grove,
+    g: TreeArrays,
     i: int,
     f: int,
     rows: _Rows,
@@ -163,7 +170,7 @@ def _try_category(
 
 @kernel
 def _try_number(
-    g: Grove,
+    g: TreeArrays,
     f: int,
     rows: _Rows,
     classes: int,
@@ -228,7 +235,7 @@ def _try_number(
 
 @routine
 def try_split(
-    g: Grove,
+    g: TreeArrays,
     s: int,
     i: int,
     now: int,
@@ -266,7 +273,7 @@ def try_split(
     if classes < 2:
         return n
     rows = _Rows(n, e, structure, estimation, labels, np.empty(n, np.int64), np.empty(n, np.int64))
-    start = rng.key(rng.key(seed, rng.RING_SPLIT, g.place[s].generation), i, now)
+    start = rng.key(rng.key(seed, rng.RING_SPLIT, g.tree_slot[s].generation), i, now)
     wanted = min(float(p.n_candidates), max(2.0, _CANDIDATE_SHARE * n_features))
     candidates = int(wanted)
     if rng.uniform(start, 0) < wanted - candidates:

@@ -1,4 +1,4 @@
-"""The two opinions of a tree on a row: the counts of its leaf, and the nearest rows in its leaf.
+"""The two experts of a tree on a row: the counts of its leaf, and the nearest rows in its leaf.
 
 Both come from estimation events alone and are smoothed along the path: a node's answer is
 (counts + smoothing·its parent's answer)/(n + smoothing), above the root all classes seen are alike.
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core.compiling import kernel
-from streamforest.kernels.core.prefetch import ask
+from streamforest.kernels.core.prefetch import prefetch
 from streamforest.kernels.core.simd_distance import lane_distance, lane_distance4
-from streamforest.kernels.stream.layout import Grove, Record, older
+from streamforest.kernels.stream.layout import Record, TreeArrays, older
 
 VOTE_UNIT = 4294967296.0
 """Votes are integers in units of 2⁻³², so that the order in which trees are added is free."""
@@ -27,7 +27,7 @@ _FAR = np.float32(1e30)
 class Answers(NamedTuple):
     """Room for the answers of one tree."""
 
-    opinion: NDArray[np.float32]  # [2, classes]
+    expert: NDArray[np.float32]  # [2, classes]
     slot: NDArray[np.int32]  # [neighbours]
     weight: NDArray[np.float32]  # [neighbours] what a row counts
     square: NDArray[np.float32]  # [neighbours] its distance, then powers of how near it is
@@ -35,11 +35,11 @@ class Answers(NamedTuple):
 
 @kernel
 def _prior(
-    g: Grove, s: int, leaf: int, n_classes: int, smoothing: np.float32, out: Answers
+    g: TreeArrays, s: int, leaf: int, n_classes: int, smoothing: np.float32, out: Answers
 ) -> None:
-    """What the ancestors of a leaf say, in opinion NEAR."""
+    """What the ancestors of a leaf say, in expert NEAR."""
     for k in range(n_classes):
-        out.opinion[NEAR, k] = np.float32(0.0)
+        out.expert[NEAR, k] = np.float32(0.0)
     left = np.float32(1.0)
     i = g.stat[s, leaf].parent
     while i >= 0 and left > _NEGLIGIBLE:
@@ -47,16 +47,18 @@ def _prior(
         share = left / (np.float32(stat.n) + smoothing)
         for k in range(stat.n_classes):
             y = g.hist[s, stat.hist + k]
-            out.opinion[NEAR, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
+            out.expert[NEAR, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
         left = share * smoothing
         i = stat.parent
     rest = left / np.float32(n_classes)
     for k in range(n_classes):
-        out.opinion[NEAR, k] += rest
+        out.expert[NEAR, k] += rest
 
 
 @kernel
-def neighbours(g: Grove, s: int, leaf: int, now: int, p: Record, slot: NDArray[np.int32]) -> int:
+def neighbours(
+    g: TreeArrays, s: int, leaf: int, now: int, p: Record, slot: NDArray[np.int32]
+) -> int:
     """The slots of the leaf's newest estimation rows. Returns how many there are."""
     n = 0
     number = g.stat[s, leaf].head
@@ -68,7 +70,7 @@ def neighbours(g: Grove, s: int, leaf: int, now: int, p: Record, slot: NDArray[n
         link = g.link[s, at]
         if link & 1:
             slot[n] = at
-            ask(rows + at * width)  # while the rest of the list is walked
+            prefetch(rows + at * width)  # while the rest of the list is walked
             n += 1
         number = older(link, number, at, p.slots)
         at = (link >> 1) - 1
@@ -77,7 +79,7 @@ def neighbours(g: Grove, s: int, leaf: int, now: int, p: Record, slot: NDArray[n
 
 @kernel
 def weigh(
-    g: Grove,
+    g: TreeArrays,
     metric: NDArray[np.float32],
     kind: int,
     power: int,
@@ -120,7 +122,7 @@ def weigh(
 
 @kernel
 def answer(
-    g: Grove,
+    g: TreeArrays,
     s: int,
     leaf: int,
     now: int,
@@ -131,53 +133,53 @@ def answer(
     n_classes: int,
     out: Answers,
 ) -> None:
-    """Both opinions of the tree in place `s` on row `r` of `x`, which falls into `leaf`."""
+    """Both experts of the tree in tree slot `s` on row `r` of `x`, which falls into `leaf`."""
     smoothing = np.float32(p.smoothing)
     _prior(g, s, leaf, n_classes, smoothing, out)
     stat = g.stat[s, leaf]
     share = np.float32(1.0) / (np.float32(stat.n) + smoothing)
     little = np.float32(p.neighbour_smoothing)
     for k in range(n_classes):
-        out.opinion[COUNTS, k] = out.opinion[NEAR, k] * smoothing * share
-        out.opinion[NEAR, k] *= little
+        out.expert[COUNTS, k] = out.expert[NEAR, k] * smoothing * share
+        out.expert[NEAR, k] *= little
     for k in range(stat.n_classes):
         y = g.hist[s, stat.hist + k]
-        out.opinion[COUNTS, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
+        out.expert[COUNTS, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
     n = neighbours(g, s, leaf, now, p, out.slot)
     weigh(g, metric, (s >> 1) & 1, p.neighbour_power, x, r, n, out)
     total = little
     y = 0
-    of_class = out.opinion[NEAR, y]  # the sum of the class met last, not yet written back
+    of_class = out.expert[NEAR, y]  # the sum of the class met last, not yet written back
     for a in range(n):
         label = g.labels[out.slot[a]]
         if label != y:
-            out.opinion[NEAR, y] = of_class
+            out.expert[NEAR, y] = of_class
             y = label
-            of_class = out.opinion[NEAR, y]
+            of_class = out.expert[NEAR, y]
         of_class += out.weight[a]
         total += out.weight[a]
-    out.opinion[NEAR, y] = of_class
+    out.expert[NEAR, y] = of_class
     share = np.float32(1.0) / total
     for k in range(n_classes):
-        out.opinion[NEAR, k] *= share
+        out.expert[NEAR, k] *= share
 
 
 @kernel
 def favourite(out: Answers, which: int, n_classes: int) -> int:
-    """The class an opinion gives most to; -1 while no class is known."""
+    """The class an expert gives most to; -1 while no class is known."""
     best = -1
-    most = np.float32(-1.0)
+    largest = np.float32(-1.0)
     for k in range(n_classes):
-        if out.opinion[which, k] > most:
-            most = out.opinion[which, k]
+        if out.expert[which, k] > largest:
+            largest = out.expert[which, k]
             best = k
     return best
 
 
 @kernel
 def vote(out: Answers, weight: float, n_classes: int, votes: NDArray[np.int64], r: int) -> None:
-    """Add both opinions to the votes on row `r`."""
+    """Add both experts to the votes on row `r`."""
     unit = weight * VOTE_UNIT
     for which in range(2):
         for k in range(n_classes):
-            votes[r, which, k] += np.int64(np.rint(unit * np.float64(out.opinion[which, k])))
+            votes[r, which, k] += np.int64(np.rint(unit * np.float64(out.expert[which, k])))
