@@ -102,6 +102,18 @@ def test_counts_of_rounds_end_before_they_hurt(monkeypatch: pytest.MonkeyPatch) 
     _again(forest)
 
 
+@pytest.mark.timeout(60)
+def test_leaves_of_many_classes_are_cut() -> None:
+    """Room for histograms was once made by rows alone: with more classes than that it never sufficed."""
+    rng = np.random.default_rng(1)
+    forest = NCMForestClassifier(
+        n_trees=2, strategy="rust", memory=100, mu=10, class_batch=1, class_ready=1, pi=0.5, seed=1
+    )
+    y = np.minimum(rng.integers(0, 60, 600), np.arange(600) // 2)
+    forest.advance(rng.normal(size=(600, 3)), y)
+    _again(forest)
+
+
 # ---- memory
 
 

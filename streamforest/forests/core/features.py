@@ -115,10 +115,8 @@ class FeatureTable:
             total = sum(values)
             if not (isinstance(total, (float, int)) and math.isfinite(total)):
                 return False  # one of them is not finite, or of a kind that needs a look
-            if self.largest < math.inf and not (
-                -self.largest <= min(values) and max(values) <= self.largest
-            ):
-                return False
+            if self.largest < math.inf and not math.hypot(*values) <= self.largest:
+                return False  # the root of all squares: quicker than a look at each
             self._pack(into, at, *values)
         except (KeyError, TypeError, StructError, ArithmeticError, ValueError, RuntimeWarning):
             return False  # decimals raise what is arithmetic, NumPy's scalars may warn of a sum

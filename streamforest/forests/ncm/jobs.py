@@ -274,8 +274,10 @@ def _prune(scene: Scene, tree: Tree) -> Tree:
 
 def _cut(scene: Scene, tree: Tree, least: int) -> Tree:
     bagged = int(scene.p["bagged"])
+    rows = len(scene.slots)
     while rust.cut_small(tree, scene.memory, scene.slots, scene.fill, least, bagged) != FITS:
-        tree = ncm_arrays.enlarged(tree, HIST, len(scene.slots))
+        tree = ncm_arrays.enlarged(tree, HIST, rows)
+        rows *= 2  # a leaf of many classes takes more than four entries a row
     return tree
 
 
