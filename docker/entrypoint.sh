@@ -1,6 +1,6 @@
 #!/bin/sh
-# numba needs a cache folder it can write to, and the file system is read-only: the kernels compiled
-# at build time are copied to the tmpfs first.
+# numba needs a writable cache folder, and the file system is read-only: first copy the kernels that were
+# compiled at build time to the tmpfs.
 set -eu
 mkdir -p /tmp/numba
 cp -R /opt/numba/. /tmp/numba/

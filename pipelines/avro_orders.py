@@ -1,14 +1,14 @@
-"""Avro messages as a schema registry frames them, decoded for a pipeline; and a shop that sends some.
+"""A decoder for Avro messages in a schema registry's framing, and a shop that sends some.
 
     pip install 'streamforest[avro]'
     python pipelines/avro_orders.py 127.0.0.1:9092
 
 A message is a zero byte, the number of the schema it was written with (four bytes, big-endian), and the
-Avro record. The schemas stand in `schemas/`, one file a number, and are read once, at the start: what a
-message means must not depend on a service that can answer differently tomorrow. Put a new schema there, and
-restart, before a producer uses it.
+Avro record. The schemas are in `schemas/`, one file per number, and are read once, at the start: the meaning
+of a message must not depend on a service that may answer differently tomorrow. Before a producer uses a new
+schema, put it there and restart.
 
-`decode` is what `avro.toml` names. For Protobuf or anything else write one like it.
+`avro.toml` names `decode`. For Protobuf or any other format, write a function like it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC = "avro-orders.events"
 
 
 def decode(message: Any) -> dict[str, Any]:
-    """The event in a message; whatever is raised here makes it a dead letter with that reason."""
+    """The event in a message; an exception makes the message a dead letter with that reason."""
     value = message.value
     if len(value) < 5 or value[0] != 0:
         raise EventError("not framed by a schema registry: no zero byte and schema number")

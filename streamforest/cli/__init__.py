@@ -45,7 +45,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
     "snapshots": (
         "streamforest.cli.snapshots:snapshots",
-        "List the snapshots of a run, keep one for ever, continue from one.",
+        "List the snapshots of a run, pin one, continue from one.",
     ),
     "whatif": (
         "streamforest.cli.operate:whatif",

@@ -91,13 +91,13 @@ def whatif(
             lambda done, total: bar.update(task, completed=done, total=total),
         )
     click.echo(f"{'since ' + inspection.full_name(snapshot):<36} labelled  accuracy   kappa")
-    ways = {
+    names = {
         "as it was": "current, from the snapshot",
-        "begun anew": "current, untrained there",
+        "untrained": "current, untrained there",
         "changed": f"{', '.join(changes)}, untrained there",
     }
     for outcome in outcomes:
         click.echo(
-            f"  {ways[outcome.way]:<34} {outcome.labelled:>8,}  {percent(outcome.accuracy):>8}   "
+            f"  {names[outcome.variant]:<34} {outcome.labelled:>8,}  {percent(outcome.accuracy):>8}   "
             f"{number(outcome.kappa):>5}"
         )

@@ -21,7 +21,7 @@ from streamforest.text import printable
 
 @click.group()
 def snapshots() -> None:
-    """List the snapshots of a run, keep one for ever, continue from one."""
+    """List the snapshots of a run, pin one, continue from one."""
 
 
 def _loaded(pipeline: Path, settings: tuple[str, ...]) -> Pipeline:
@@ -43,23 +43,23 @@ def list_snapshots(
     """
     loaded = _loaded(pipeline, settings)
     folder = inspection.folder_of(loaded, partition)
-    standing, known = None, True
+    last, known = None, True
     try:
-        standing = inspection.standing_of(loaded, partition)
+        last = inspection.last_commit_of(loaded, partition)
     except BrokerError as error:
         known = False
         click.echo(
             f"Cannot tell which one the last commit names: {printable(str(error))}", err=True
         )
-    found = inspection.listed(folder, standing, known)
+    found = inspection.listed(folder, last, known)
     if as_json:
         for one in found:
             click.echo(json.dumps(asdict(one)))
         return
     for line in _table(found):
         click.echo(line)
-    if standing is not None:
-        click.echo(f"last commit: {standing.commit:,}, after event {standing.events:,}")
+    if last is not None:
+        click.echo(f"last commit: {last.commit:,}, after event {last.events:,}")
 
 
 def _table(found: list[Listed]) -> list[str]:
@@ -150,9 +150,9 @@ def adopt(
     """
     loaded = _loaded(pipeline, settings)
     done = adopting.adopt(loaded, name, origin, partition, accept_version_change)
-    told = f"adopted {done.name} as {done.snapshot}, commit {done.commit:,}"
+    result = f"adopted {done.name} as {done.snapshot}, commit {done.commit:,}"
     if origin == "journal":
-        told += f"; {done.relearned:,} events learned again"
+        result += f"; {done.relearned:,} events learned again"
     if done.skipped:
-        told += f"; {done.skipped:,} records will not be read"
-    click.echo(told)
+        result += f"; {done.skipped:,} records will not be read"
+    click.echo(result)

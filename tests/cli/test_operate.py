@@ -55,4 +55,4 @@ def test_what_if_and_promote_on_a_file(call: object) -> None:
     told = done("whatif", "p.toml", "200", "--set", "n_tres=4", code=2).stderr
     assert "did you mean n_trees?" in told
     refused = done("snapshots", "adopt", "p.toml", "200", code=2).stderr
-    assert "for a pipeline on Kafka" in refused
+    assert "works for a pipeline on Kafka only" in refused

@@ -118,7 +118,7 @@ def test_what_is_wrong_is_said_and_nothing_changes() -> None:
         ),
         (["pin", "small.toml", "../../etc"], "no such snapshot"),
         (["pin", "small.toml", "\x1b[31m"], "no such snapshot"),
-        (["unpin", "small.toml", "200"], "not pinned; pinned are: none"),
+        (["unpin", "small.toml", "200"], "not pinned; the pinned ones are: none"),
     ):
         done = invoke("snapshots", *arguments)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -1,6 +1,6 @@
-"""What an operator wants to know of a run from outside: its snapshots, and where it stands.
+"""A run seen from outside: its snapshots and its last commit.
 
-Nothing here owns the run: it may be at work in another process meanwhile.
+Nothing here owns the run; another process may be running it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamforest.runtime.partition_workers import partition_folder
 
 @dataclass(frozen=True)
 class Listed:
-    """A snapshot as a list shows it."""
+    """One line of the list of snapshots."""
 
     name: str
     events: int
@@ -30,20 +30,20 @@ class Listed:
     written: str
     pinned: bool
     named: bool | None
-    """Whether the last commit names it, so that recovery begins there; None where nobody knows."""
+    """Whether the last commit names it, so that recovery begins there; None if that is unknown."""
 
 
 def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolder:
-    """The snapshots of a pipeline's run, or of one partition's where each has its own; ConfigError
-    where there is no such folder.
+    """The snapshots of a pipeline, or of one partition if each has a forest of its own; ConfigError if
+    there is no such folder.
     """
     run, kafka = pipeline.config.run, pipeline.config.kafka
     each = kafka is not None and kafka.model_scope == "partition"
     if each and partition is None:
-        raise ConfigError("--partition: which one? This pipeline has a forest for each of them")
+        raise ConfigError("--partition: missing; this pipeline has a forest for each partition")
     if partition is not None and not each:
         raise ConfigError(
-            f"--partition {partition}: this pipeline has one forest for all (kafka.model_scope)"
+            f"--partition {partition}: this pipeline has one forest for all partitions (kafka.model_scope)"
         )
     if partition is not None:
         folder = partition_folder(pipeline, partition)
@@ -52,15 +52,13 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
     if not folder.path.is_dir():
         raise ConfigError(
             f"{folder.path}: no such folder; {pipeline.config.name} has not run here "
-            "(run.folder says where it does)"
+            "(run.folder names the folder)"
         )
     return folder
 
 
-def standing_of(pipeline: Pipeline, partition: int | None = None) -> CommitMetadata | None:
-    """What the last commit of a pipeline, or of one partition, says, asked of its log; None before
-    the first.
-    """
+def last_commit_of(pipeline: Pipeline, partition: int | None = None) -> CommitMetadata | None:
+    """The metadata of the last commit of a pipeline, or of one partition; None before the first commit."""
     config = pipeline.config
     if config.kafka is None:
         text = committed_metadata(config.run.folder)
@@ -71,8 +69,8 @@ def standing_of(pipeline: Pipeline, partition: int | None = None) -> CommitMetad
     return None if text is None else read_commit_metadata(text)
 
 
-def listed(folder: SnapshotFolder, standing: CommitMetadata | None, known: bool) -> list[Listed]:
-    """All snapshots, oldest first. `known` says whether the last commit could be asked for."""
+def listed(folder: SnapshotFolder, last: CommitMetadata | None, known: bool) -> list[Listed]:
+    """All snapshots, oldest first. `known` says whether the last commit is known."""
     pinned = folder.pins.names()
     found = []
     for name in folder.names():
@@ -80,37 +78,41 @@ def listed(folder: SnapshotFolder, standing: CommitMetadata | None, known: bool)
         try:
             size, changed = path.stat().st_size, path.stat().st_mtime
         except FileNotFoundError:
-            continue  # the run has deleted it meanwhile
+            continue  # the run has deleted it in the meantime
         named = None
         if known:
-            named = standing is not None and standing.snapshot == name
-        when = _written(path) or _clock(changed)
+            named = last is not None and last.snapshot == name
+        when = _written(path) or _utc(changed)
         found.append(Listed(name, int(name[2:]), size, when, name in pinned, named))
     return found
 
 
 def pin(folder: SnapshotFolder, name: str) -> None:
-    """Keep a snapshot for ever; ConfigError if it is not there."""
-    name = full_name(name)
+    """Keep a snapshot for ever; ConfigError if it does not exist."""
     with folder.pins.held():
-        names = folder.names()
-        if name not in names:
-            what = nearest(name, names) if names else "there are none"
-            raise ConfigError(f"{name}: no such snapshot in {folder.path}; {what}")
-        folder.pins.add(name)
+        folder.pins.add(find_snapshot(folder, name))
 
 
 def unpin(folder: SnapshotFolder, name: str) -> None:
-    """Let a snapshot go the way of the others; ConfigError if it is not pinned."""
+    """Stop keeping a snapshot; ConfigError if it is not pinned."""
     name = full_name(name)
     with folder.pins.held():
         if not folder.pins.remove(name):
             pinned = ", ".join(sorted(folder.pins.names())) or "none"
-            raise ConfigError(f"{name}: not pinned; pinned are: {pinned}")
+            raise ConfigError(f"{name}: not pinned; the pinned ones are: {pinned}")
+
+
+def find_snapshot(folder: SnapshotFolder, name: str) -> str:
+    """The full name of a snapshot, given its name or number of events; ConfigError if there is none."""
+    name, names = full_name(name), folder.names()
+    if name not in names:
+        remedy = nearest(name, names) if names else "there are none"
+        raise ConfigError(f"{name}: no such snapshot in {folder.path}; {remedy}")
+    return name
 
 
 def full_name(name: str) -> str:
-    """A snapshot's name, also from the number of events in it.
+    """The name of a snapshot, given its name or its number of events.
 
     >>> full_name("s-000000050000"), full_name("50000")
     ('s-000000050000', 's-000000050000')
@@ -119,13 +121,13 @@ def full_name(name: str) -> str:
 
 
 def _written(path: Path) -> str | None:
-    """When a snapshot was written, as its sidecar says."""
+    """When a snapshot was written, according to its sidecar; None if that is unknown."""
     try:
-        told = read_json(Path(f"{path}.json"))["written"]
-        return str(datetime.fromisoformat(told).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        written = read_json(Path(f"{path}.json"))["written"]
+        return str(datetime.fromisoformat(written).strftime("%Y-%m-%dT%H:%M:%SZ"))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _clock(seconds: float) -> str:
+def _utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Stopping on request: SIGINT and SIGTERM ask, the loop answers between two batches."""
+"""Stopping on request: SIGINT and SIGTERM request a stop, and the loop stops between two batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 class StopSignals:
     """While entered, the first SIGINT or SIGTERM is noted; a second one interrupts at once.
 
-    An interrupted run loses nothing but the events since its last snapshot, so the second signal
-    is safe, only less tidy.
+    An interrupted run only repeats the events since its last snapshot, so the second signal is safe.
 
     >>> import os
     >>> with StopSignals() as stop:

@@ -1,9 +1,9 @@
-"""What if the model had other parameters: the journal replayed from a snapshot, both side by side.
+"""What if the model had other parameters? The journal is replayed from a snapshot with both.
 
-A forest of other parameters cannot go on from a snapshot of this one, so the changed model begins anew at
-the snapshot's place. To compare like with like the model as it is does so too, beside the one that goes on
-from the snapshot as it really did. All of them see the same records in the journal's order; nothing is
-published, committed or owned, and the pipeline may run meanwhile.
+A forest with other parameters cannot continue from this forest's snapshot, so the changed model starts
+untrained at the snapshot's event. For a fair comparison an untrained copy of the current model runs beside
+it, and the current model as it continued from the snapshot. All three see the same records in the journal's
+order. Nothing is published, committed or owned, and the pipeline may keep running.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamforest.runtime.checkpoint.journal import read_entries
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.factory import log_of, new_run
-from streamforest.runtime.operate.inspect import folder_of, full_name, standing_of
+from streamforest.runtime.operate.inspect import find_snapshot, folder_of, last_commit_of
 from streamforest.runtime.processing.loop import Run
 from streamforest.runtime.recovery.replayer import after, batches
 from streamforest.runtime.recovery.revisions import check_revisions
@@ -26,9 +26,9 @@ from streamforest.runtime.recovery.revisions import check_revisions
 
 @dataclass(frozen=True)
 class Outcome:
-    """One way it could have gone, counted since the snapshot."""
+    """The result of one of the models since the snapshot."""
 
-    way: str
+    variant: str
     labelled: int
     correct: int
     kappa: float | None
@@ -47,64 +47,67 @@ def whatif(
     accept_version_change: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Outcome]:
-    """The accuracy since a snapshot: as it was, begun anew there, and begun anew with the changes.
+    """The accuracy since a snapshot of the model as it was, untrained there, and untrained with the changes.
 
-    `progress` is told how many events are done, and of how many. VersionChangeError if they were learned
-    by another rule than this version has, so that "as it was" would not be, unless that is accepted.
+    `progress` receives the number of events done, and of all events. VersionChangeError if the events were
+    learned by another rule than this version's, unless `accept_version_change`: the model "as it was" could
+    not be reproduced.
     """
     snapshots = folder_of(pipeline, partition)
-    name = full_name(name)
-    if name not in snapshots.names():
-        raise ConfigError(f"{name}: no such snapshot in {snapshots.path}; see snapshots list")
-    standing = standing_of(pipeline, partition)
-    if standing is None:
-        raise ConfigError("whatif: the pipeline has committed nothing that could be replayed")
+    name = find_snapshot(snapshots, name)
+    last = last_commit_of(pipeline, partition)
+    if last is None:
+        raise ConfigError("whatif: the pipeline has no commits to replay")
     source = None if partition is None else {"partition": partition}
     runs: dict[str, tuple[Run, RunState]] = {}
     logs: list[Log] = []
     try:
-        for way, which in (("as it was", pipeline), ("begun anew", pipeline), ("changed", changed)):
+        for variant, which in (
+            ("as it was", pipeline),
+            ("untrained", pipeline),
+            ("changed", changed),
+        ):
             log = log_of(which, partition)
             logs.append(log)
             run = new_run(which, log, snapshots, False, source=source)
-            runs[way] = run, run.state
+            runs[variant] = run, run.state
         first, _ = runs["as it was"]
         state = first.states.restored(name, "")
         runs["as it was"] = first, state
         start, begun = state.events, state.measures[state.main or first.main].totals
         labelled, correct = begun.labelled, begun.correct
-        for way in ("begun anew", "changed"):
-            _, fresh = runs[way]
+        for variant in ("untrained", "changed"):
+            _, fresh = runs[variant]
             fresh.events, fresh.positions = state.events, dict(state.positions)
-        total = standing.events - start
+        total = last.events - start
         with (
             closing(logs[0].source.reader(state.positions)) as reader,
-            closing(logs[0].journal.read(-1, standing.journal)) as journal,
+            closing(logs[0].journal.read(-1, last.journal)) as journal,
         ):
             entries = read_entries(journal, logs[0].journal.committed_only)
-            for entry in after(entries, start, standing.commit):
+            for entry in after(entries, start, last.commit):
                 if entry.adopted:
                     raise RecoveryError(
-                        f"commit {entry.commit} adopted {entry.adopted}: choose a snapshot after that"
+                        f"commit {entry.commit} adopted {entry.adopted}: choose a later snapshot"
                     )
                 check_revisions(entry, state.models, accept_version_change)
-                for stretches in batches(entry, reader.take):
+                for slices in batches(entry, reader.take):
                     for run, one in runs.values():
-                        run.replay(one, stretches)
+                        run.replay(one, slices)
                 progress(entry.events - start, total)
-        told = []
-        for way, (run, one) in runs.items():
+        outcomes = []
+        for variant, (run, one) in runs.items():
             totals = one.measures[one.main or run.main].totals
-            is_first = way == "as it was"
-            told.append(
+            is_first = variant == "as it was"
+            outcomes.append(
                 Outcome(
-                    way,
+                    variant,
                     totals.labelled - (labelled if is_first else 0),
                     totals.correct - (correct if is_first else 0),
                     None if is_first and labelled else totals.kappa,
                 )
             )
-        return told
+        return outcomes
     finally:
         for log in logs:
             log.close()
