@@ -283,12 +283,12 @@ def test_where_a_broker_sends_its_clients_is_looked_at(
     """The most usual mistake of all: a broker that advertises an address nobody can reach."""
     from streamforest.io.kafka.auth.connection import Connection
     from streamforest.io.kafka.auth.diagnosis import diagnose
-    from streamforest.io.kafka.auth.probe import Wire
+    from streamforest.io.kafka.auth.probe import Probe
 
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(Wire, "nodes", lambda self: [("127.0.0.1", port)])
+        monkeypatch.setattr(Probe, "nodes", lambda self: [("127.0.0.1", port)])
         trouble = diagnose(Connection(case.broker.servers))
     assert trouble is not None
     assert not trouble.lasting
