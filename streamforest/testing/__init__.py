@@ -1,6 +1,6 @@
-"""A test kit for pipelines: a real broker, topics, a consumer killed where you choose.
+"""A test kit for pipelines: a real broker, topics, and a consumer that dies at a chosen point.
 
-Load it with `pytest_plugins = ["streamforest.testing.plugin"]`, or use the pieces by themselves.
+Load it with `pytest_plugins = ["streamforest.testing.plugin"]`, or use its parts directly.
 """
 
 from streamforest.io.failpoints import NAMES as FAILPOINTS

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of one's own, and what it signs, as PEM files.
+"""Certificates for tests: an own authority and the certificates it signs, as PEM files.
 
 Needs trustme (`pip install trustme`); nothing here is for production.
 """
@@ -26,7 +26,7 @@ class Authority:
         self.file.write_bytes(self._ca.cert_pem.bytes())
 
     def node(self, *hosts: str, until: datetime | None = None) -> Path:
-        """Key and certificate of a broker with these names, in one file as Kafka wants them."""
+        """Key and certificate of a broker with these names, in one file, as Kafka expects them."""
         path = self._folder / f"node-{len(list(self._folder.glob('node-*')))}.pem"
         certificate = self._ca.issue_cert(*hosts, not_after=until)
         _write(path, _key(certificate), certificate)
@@ -43,7 +43,7 @@ class Authority:
 
 
 def _key(certificate: Any) -> bytes:
-    """The private key as PKCS#8, the only form Kafka's PEM store reads."""
+    """The private key as PKCS#8, the only format that Kafka's PEM store reads."""
     from cryptography.hazmat.primitives import serialization as s
 
     key = s.load_pem_private_key(certificate.private_key_pem.bytes(), None)

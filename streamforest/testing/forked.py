@@ -1,4 +1,4 @@
-"""A consumer forked from a server that has everything loaded: the same process, without the wait."""
+"""A consumer forked from a process that has everything loaded, so that it starts at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ context.set_forkserver_preload(["streamforest.testing.preload"])
 
 
 class _Handle:
-    """What `Consumer` needs of a process, on top of multiprocessing's."""
+    """A process of multiprocessing with the methods of `Popen` that `Consumer` uses."""
 
     def __init__(self, process: Any) -> None:
         self._process = process
@@ -30,7 +30,7 @@ class _Handle:
         return code
 
     def wait(self, timeout: float) -> int:
-        """The exit code, waited for."""
+        """Wait for the exit code."""
         self._process.join(timeout)
         code = self.poll()
         if code is None:
@@ -38,27 +38,29 @@ class _Handle:
         return code
 
     def send_signal(self, number: signal.Signals) -> None:
-        """A signal, by id."""
+        """Send a signal."""
         os.kill(self.pid, number)
 
 
 class ForkedConsumer(Consumer):
-    """Like `Consumer`, and ready in a moment: for tests that start many."""
+    """A `Consumer` that starts at once, for tests that start many."""
 
     def start(self) -> ForkedConsumer:
         """Fork the consumer."""
-        told = self._environ.get(failpoints.VARIABLE, "")
+        failpoint = self._environ.get(failpoints.VARIABLE, "")
         process = context.Process(
-            target=_live,
-            args=(self._command[4:], told, self._folder, self._output.name, self._errors.name),
+            target=_run_child,
+            args=(self._command[4:], failpoint, self._folder, self._output.name, self._errors.name),
         )
         process.start()
         self._process = _Handle(process)  # type: ignore[assignment]
         return self
 
 
-def _live(arguments: list[str], failpoint: str, folder: Path | None, out: str, err: str) -> None:
-    """The child: its own streams, folder and failpoint, then the command."""
+def _run_child(
+    arguments: list[str], failpoint: str, folder: Path | None, out: str, err: str
+) -> None:
+    """In the child: set up streams, folder and failpoint, then run the command."""
     for number, name in ((1, out), (2, err)):
         os.dup2(os.open(name, os.O_WRONLY | os.O_APPEND), number)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8")

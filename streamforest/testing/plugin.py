@@ -2,15 +2,14 @@
 
     pytest_plugins = ["streamforest.testing.plugin"]
 
-`kafka_broker` is one ephemeral broker a session; `kafka_topic` makes topics with names of their own;
-`secure_kafka_broker` is another broker, with TLS, SASL and ACLs.
-Without Java or Maven tests are skipped and say what to install; with `CI=true` that is a failure.
+`kafka_broker` is one temporary broker for the session; `kafka_topic` creates topics with unique names;
+`secure_kafka_broker` is another broker, with TLS, SASL and ACLs. Without Java or Maven the tests are skipped
+and say what to install; with `CI=true` they fail.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import uuid
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -27,22 +26,15 @@ TopicMaker = Callable[..., str]
 
 
 def missing(what: str) -> None:
-    """Skip the test, or fail it where everything is supposed to be there."""
+    """Skip the test, or fail it in CI, where everything must be installed."""
     if os.environ.get("CI") == "true":
         pytest.fail(what)
     pytest.skip(what)
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Broker]:
-    """A real broker on a free port of 127.0.0.1, gone at the end of the session."""
+    """A real broker on a free port of 127.0.0.1, removed at the end of the session."""
     reason = download.missing()
     if reason is not None:
         missing(reason)
@@ -64,7 +56,7 @@ def secure_kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 @pytest.fixture
 def kafka_topic(kafka_broker: Broker) -> TopicMaker:
-    """Makes topics: `kafka_topic("events", partitions=4)` gives a name nobody else has."""
+    """Creates topics: `kafka_topic("events", partitions=4)` returns a unique name."""
 
     def make(name: str = "topic", partitions: int = 1, **config: str) -> str:
         unique = f"{name}-{uuid.uuid4().hex[:8]}"

@@ -1,6 +1,6 @@
-"""Everything a consumer loads, loaded and compiled: for a server that forks consumers at once.
+"""Loads and compiles everything that a consumer needs, for the process that forks consumers.
 
-A test that kills a consumer fifty times would otherwise spend its time importing.
+A test that kills a consumer fifty times would otherwise spend most of its time on imports.
 """
 
 from __future__ import annotations

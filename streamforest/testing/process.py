@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, to be stopped or killed at a chosen moment."""
+"""A consumer as a child process, which a test can stop or kill at a chosen moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from streamforest.io.failpoints import VARIABLE
 
@@ -52,7 +51,7 @@ class Consumer:
         return self._process.pid
 
     def start(self) -> Consumer:
-        """Start the process; `until_ready` waits for it to be at work."""
+        """Start the process; `until_ready` waits until it processes events."""
         self._process = subprocess.Popen(
             self._command,
             env=self._environ,
@@ -64,29 +63,29 @@ class Consumer:
         return self
 
     def log(self) -> str:
-        """What it has said on stderr so far."""
+        """What it has written to stderr so far."""
         return Path(self._errors.name).read_text(encoding="utf-8", errors="replace")
 
     def output(self) -> str:
-        """What it has said on stdout so far."""
+        """What it has written to stdout so far."""
         return Path(self._output.name).read_text(encoding="utf-8", errors="replace")
 
     def messages(self) -> list[str]:
         """The messages of its log."""
-        found = []
+        messages = []
         for line in self.log().splitlines():
             try:
-                found.append(str(json.loads(line)["message"]))
+                messages.append(str(json.loads(line)["message"]))
             except (ValueError, KeyError, TypeError):
-                found.append(line)
-        return found
+                messages.append(line)
+        return messages
 
     def until(self, condition: Callable[[Consumer], bool], timeout: float = 60.0) -> None:
         """Wait until a condition holds; AssertionError with its log if it ends or takes too long."""
         assert self._process is not None, "not started"
         deadline = time.monotonic() + timeout
         while True:
-            code = self._process.poll()  # asked first: what it did before its end counts
+            code = self._process.poll()  # before the condition: what it did before its end counts
             if condition(self):
                 return
             assert code is None, f"the consumer ended with {code}:\n{self.log()[-3000:]}"
@@ -97,7 +96,7 @@ class Consumer:
         """Wait until it owns its partitions and has recovered."""
         self.until(lambda c: any(m.startswith("ready at event") for m in c.messages()), timeout)
 
-    def wait_or_tell(self, timeout: float = 120.0) -> int:
+    def wait_or_fail(self, timeout: float = 120.0) -> int:
         """Its exit code; AssertionError with its log if it does not end."""
         try:
             return self.wait(timeout)
@@ -105,7 +104,7 @@ class Consumer:
             raise AssertionError(f"still alive after {timeout} s:\n{self.log()[-3000:]}") from None
 
     def wait(self, timeout: float = 120.0) -> int:
-        """Its exit code; negative is the signal that ended it."""
+        """Its exit code; a negative one is the signal that ended it."""
         assert self._process is not None, "not started"
         return self._process.wait(timeout)
 
@@ -115,11 +114,11 @@ class Consumer:
         return self._process.poll() is not None
 
     def kill(self) -> int:
-        """kill -9."""
+        """Kill it with SIGKILL."""
         return self._end(signal.SIGKILL)
 
     def stop(self, timeout: float = 60.0) -> int:
-        """SIGTERM, and its exit code."""
+        """Stop it with SIGTERM; returns its exit code."""
         return self._end(signal.SIGTERM, timeout)
 
     def _end(self, number: signal.Signals, timeout: float = 60.0) -> int:
@@ -131,12 +130,7 @@ class Consumer:
     def __enter__(self) -> Consumer:
         return self.start() if self._process is None else self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._process is not None:
             self.kill()
         self._errors.close()

@@ -1,10 +1,10 @@
-"""A broker that asks who is there, for tests: certificates, users and ACLs of its own.
+"""A secured broker for tests, with its own certificates, users and ACLs.
 
     def test_my_pipeline(secure_kafka_broker):
         secure_kafka_broker.grant("alice", Need("Read", "topic", "orders"))
         text = secure_kafka_broker.settings("alice")      # the lines of [kafka]
 
-Users are `alice` and `bob`; neither may do anything until it is granted.
+The users are `alice` and `bob`; neither may do anything that was not granted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import secrets
 import time
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kafka.admin import (
@@ -44,7 +43,7 @@ _RESOURCES = {
 class SecureBroker:
     """An ephemeral broker with every kind of listener, its authority, and its users' passwords.
 
-    The certificate is for `localhost` alone: `127.0.0.1` is another name to TLS.
+    The certificate is for `localhost` only: to TLS `127.0.0.1` is another name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +57,7 @@ class SecureBroker:
 
     @property
     def servers(self) -> str:
-        """The plain listener, for the operator: who comes through it may do everything."""
+        """The plaintext listener, for the operator: its clients may do everything."""
         return self.broker.servers
 
     def at(self, listener: str) -> str:
@@ -66,7 +65,7 @@ class SecureBroker:
         return self.broker.at(listener)
 
     def password_file(self, user: str) -> Path:
-        """A file that holds a user's password and nothing else."""
+        """A file with a user's password."""
         path = self.folder / f"{user}.password"
         path.touch(mode=0o600)
         path.write_text(self.passwords[user] + "\n", encoding="utf-8")
@@ -81,14 +80,14 @@ class SecureBroker:
         )
 
     def grant(self, user: str, *needs: Need) -> None:
-        """Allow something; it is in force when this returns."""
+        """Grant permissions; they are in force when this returns."""
         with closing(admin(self.servers)) as client:
             client.create_acls([_acl(user, need) for need in needs])
             for need in needs:
                 self._await(client, user, need, there=True)
 
     def revoke(self, user: str, *needs: Need) -> None:
-        """Forbid it again; it is in force when this returns."""
+        """Revoke permissions; that is in force when this returns."""
         with closing(admin(self.servers)) as client:
             client.delete_acls([_filter(user, need) for need in needs])
             for need in needs:
@@ -104,12 +103,7 @@ class SecureBroker:
         self.broker.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.broker.stop()
 
 

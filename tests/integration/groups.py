@@ -25,9 +25,8 @@ from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.partition_workers import opened_workers
 from streamforest.testing import FAILPOINTS
-from streamforest.testing.broker.server import Broker
+from streamforest.testing.broker.server import Broker, free_port
 from streamforest.testing.forked import ForkedConsumer
-from streamforest.testing.plugin import free_port
 
 LANES = 2
 PIPELINE = """
@@ -116,7 +115,7 @@ class Group:
 
     def drain(self) -> None:
         with Member(self, "--drain") as last:
-            assert last.wait_or_tell() == 0, last.log()[-3000:]
+            assert last.wait_or_fail() == 0, last.log()[-3000:]
 
     def judge_each(self) -> None:
         """Each partition by itself."""

@@ -132,7 +132,7 @@ def run_plan(
         tally.deaths[way] += 1
     more(max(0, plan.events - tally.sent) if send_more is None else None)
     with ForkedConsumer(path, "--drain", folder=folder) as last:
-        code = last.wait_or_tell(300)
+        code = last.wait_or_fail(300)
         assert code == 0, last.log()[-3000:]
     tally.seconds = time.monotonic() - begun
     return tally
@@ -168,5 +168,5 @@ def _live(
                     consumer.wait(1.0)
                     break
                 more(100)
-            code = consumer.wait_or_tell(30)
+            code = consumer.wait_or_fail(30)
             assert code == -9, f"{way}: ended with {code}\n{consumer.log()[-3000:]}"

@@ -121,9 +121,9 @@ def test_the_example_survives_kills_to_the_last_bit(kafka_broker: Broker, tmp_pa
                 passes=passes,
                 folder=folder,
             ) as consumer:
-                assert consumer.wait_or_tell(200) == -9, consumer.log()[-2000:]
+                assert consumer.wait_or_fail(200) == -9, consumer.log()[-2000:]
         with ForkedConsumer(PIPELINES / "avro.toml", *settings, folder=folder) as consumer:
-            assert consumer.wait_or_tell(200) == 0, consumer.log()[-2000:]
+            assert consumer.wait_or_fail(200) == 0, consumer.log()[-2000:]
         output = read_output(kafka_broker.servers, name)
         ((_, standing),) = committed(kafka_broker.servers, name, topic).values()
         assert standing["events"] == len(values)
@@ -175,7 +175,7 @@ class Case:
         with ForkedConsumer(
             self.path, "--drain", *arguments, failpoint=failpoint, folder=self.folder
         ) as consumer:
-            return consumer.wait_or_tell(120), consumer.log()
+            return consumer.wait_or_fail(120), consumer.log()
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ from kafka.admin import ConfigResource
 from streamforest.io.kafka.clients import admin
 from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.testing import Consumer
-from streamforest.testing.broker.server import Broker
-from streamforest.testing.plugin import free_port
+from streamforest.testing.broker.server import Broker, free_port
 
 HUGE = 10_000_000
 GROWTH = 250 << 20

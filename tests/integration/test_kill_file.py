@@ -44,7 +44,7 @@ def pipeline(folder: Path, name: str, model: str) -> Path:
 def finish(path: Path) -> dict[str, bytes]:
     """Let the run come to its end; what it leaves behind."""
     with ForkedConsumer(path, "--quiet", folder=path.parent) as consumer:
-        assert consumer.wait_or_tell(600) == 0, consumer.log()[-3000:]
+        assert consumer.wait_or_fail(600) == 0, consumer.log()[-3000:]
     folder = path.with_suffix("")
     (*_, last) = sorted((folder / "snapshots").glob("*.safetensors"))
     assert not list((folder / "snapshots").glob("*.part"))
@@ -91,7 +91,7 @@ def dies(path: Path, way: str, draw: random.Random) -> bool:
         with ForkedConsumer(
             path, "--quiet", folder=folder, failpoint=way, passes=passes
         ) as consumer:
-            code = consumer.wait_or_tell(300)
+            code = consumer.wait_or_fail(300)
     assert code in (-9, 0), f"{way}: ended with {code}"
     return code == -9
 

@@ -67,7 +67,7 @@ def pipeline(folder: Path, name: str) -> Path:
 def finish(path: Path) -> dict[str, bytes]:
     """The last life, and what it leaves behind: a snapshot at the very end among it."""
     with ForkedConsumer(path, "--quiet", folder=path.parent) as consumer:
-        assert consumer.wait_or_tell(300) == 0, consumer.log()[-3000:]
+        assert consumer.wait_or_fail(300) == 0, consumer.log()[-3000:]
         assert "no snapshot" not in consumer.log()
     files = ["predictions.jsonl", "journal.jsonl", f"snapshots/s-{EVENTS:012d}.safetensors"]
     return {name: (path.with_suffix("") / name).read_bytes() for name in files}
@@ -83,6 +83,6 @@ def test_prices_and_new_classes_through_twenty_kills(tmp_path: Path) -> None:
         with ForkedConsumer(
             path, "--quiet", folder=tmp_path, failpoint=point, passes=passes
         ) as consumer:
-            assert consumer.wait_or_tell(120) == -9, f"{number}: {point}\n{consumer.log()[-3000:]}"
+            assert consumer.wait_or_fail(120) == -9, f"{number}: {point}\n{consumer.log()[-3000:]}"
             assert "no snapshot" not in consumer.log()
     assert finish(path) == undisturbed

@@ -15,8 +15,8 @@ from integration.waiting import get, until
 
 from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.testing import Consumer
-from streamforest.testing.broker.server import Broker
-from streamforest.testing.plugin import free_port, missing
+from streamforest.testing.broker.server import Broker, free_port
+from streamforest.testing.plugin import missing
 
 PIPELINE = """
 [pipeline]

@@ -22,9 +22,8 @@ from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened
 from streamforest.runtime.processing.loop import Run
-from streamforest.testing.broker.server import Broker
+from streamforest.testing.broker.server import Broker, free_port
 from streamforest.testing.forked import ForkedConsumer
-from streamforest.testing.plugin import free_port
 
 PIPELINE = """
 [pipeline]
@@ -72,7 +71,7 @@ class Case:
 
     def drain(self) -> None:
         with self.consumer("--drain") as last:
-            assert last.wait_or_tell() == 0, last.log()
+            assert last.wait_or_fail() == 0, last.log()
 
     def judge(self, repeats: bool = False) -> None:
         model = ConsistentForestClassifier(n_trees=3, seed=0)
@@ -92,7 +91,7 @@ def test_a_signal_commits_snapshots_and_leaves_the_group(
         consumer.until_ready()
         until(lambda: 'outcome="predicted"} 0.0' not in case.get("/metrics")[1])
         os.kill(consumer.pid, number)
-        assert consumer.wait_or_tell() == 0
+        assert consumer.wait_or_fail() == 0
         assert f"Stopped by {number.name} after event" in consumer.log()
     standing = committed(case.servers, case.name, case.events)[0][1]
     assert standing["snapshot"] == f"s-{standing['events']:012d}"  # nothing to replay
@@ -100,7 +99,7 @@ def test_a_signal_commits_snapshots_and_leaves_the_group(
     with case.consumer("--drain") as successor:
         successor.until_ready()
         waited = time.monotonic() - begun
-        assert successor.wait_or_tell() == 0
+        assert successor.wait_or_fail() == 0
         assert "0 events advanced once more" in successor.log()
     assert waited < 20  # the group was left: nobody waited for a session to end
     case.judge()
@@ -113,7 +112,7 @@ def test_at_least_once_survives_a_crash_with_an_exact_model(
     case = Case(kafka_broker, tmp_path, "at-least-once")
     case.feed(600)
     with case.consumer(failpoint=point, passes=3) as consumer:
-        assert consumer.wait_or_tell() == -signal.SIGKILL
+        assert consumer.wait_or_fail() == -signal.SIGKILL
     case.drain()
     case.judge(repeats=True)
     published = sum(

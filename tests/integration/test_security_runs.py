@@ -53,7 +53,7 @@ def test_a_run_with_the_documented_permissions_is_exact(case: Case, mechanism: s
     if killed:
         arguments = {"failpoint": "before-commit", "passes": 4, "folder": case.folder.parent}
         with ForkedConsumer(case.path, "--drain", **arguments) as consumer:  # type: ignore[arg-type]
-            assert consumer.wait_or_tell(200) == -9, consumer.log()
+            assert consumer.wait_or_fail(200) == -9, consumer.log()
     done = case.run()
     assert done.exit_code == 0, done.stderr
     model = ConsistentForestClassifier(n_trees=3, seed=0)
@@ -283,12 +283,12 @@ def test_where_a_broker_sends_its_clients_is_looked_at(
     """The most usual mistake of all: a broker that advertises an address nobody can reach."""
     from streamforest.io.kafka.auth.connection import Connection
     from streamforest.io.kafka.auth.diagnosis import diagnose
-    from streamforest.io.kafka.auth.probe import Wire
+    from streamforest.io.kafka.auth.probe import Probe
 
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(Wire, "nodes", lambda self: [("127.0.0.1", port)])
+        monkeypatch.setattr(Probe, "nodes", lambda self: [("127.0.0.1", port)])
         trouble = diagnose(Connection(case.broker.servers))
     assert trouble is not None
     assert not trouble.lasting

@@ -44,7 +44,7 @@ def test_missing_maven_is_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_wrong_kafka_home_is_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_HOME", str(bare))
-    with pytest.raises(BrokerError, match="unset it or mend it"):
+    with pytest.raises(BrokerError, match="unset it or correct it"):
         download.jars()
 
 
@@ -80,11 +80,13 @@ def test_jars_are_checked_whenever_they_are_used(
     monkeypatch.setattr(download, "java", lambda: str(bare / "none"))
     assert download.jars() == libs
     tamper(libs)
-    with pytest.raises(BrokerError, match="remove the folder: they are fetched anew"):
+    with pytest.raises(BrokerError, match="remove the folder: they are downloaded again"):
         download.jars()
     done = start(bare / "b", "--port", "0")
     assert done.exit_code == 1
-    assert f"{libs}: not the jars of Apache Kafka {download.KAFKA} that were fetched" in done.stderr
+    assert (
+        f"{libs}: not the jars of Apache Kafka {download.KAFKA} that were downloaded" in done.stderr
+    )
     assert not (bare / "b").exists(), "nothing was run or written"
 
 

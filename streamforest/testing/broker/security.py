@@ -1,7 +1,7 @@
-"""A local broker that asks who is there: TLS and SASL listeners, users, ACLs.
+"""Security settings of a local broker: TLS and SASL listeners, users, ACLs.
 
-For tests of pipelines that must log in. The plain listener stays, on loopback, and whoever comes through
-it is the operator: it may do everything, and gives others their ACLs.
+For tests of pipelines that must log in. The plaintext listener on loopback remains. Its clients count as the
+operator: they may do everything, and grant ACLs to others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIMPLE = re.compile(r"[A-Za-z0-9._~-]+")
 
 @dataclass(frozen=True)
 class BrokerSecurity:
-    """What a secured node needs beside its folder.
+    """Certificates and users of a secured node.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class BrokerSecurity:
     users
         Name -> password, known to PLAIN and to both kinds of SCRAM.
     host
-        The name clients are told to connect to: one that stands in the certificate.
+        The advertised host name: one of the names in the certificate.
     """
 
     certificate: Path
@@ -51,19 +51,19 @@ class BrokerSecurity:
     host: str = "localhost"
 
     def properties(self) -> dict[str, str]:
-        """Lines of `server.properties`, beside those of every node."""
+        """Lines of `server.properties`, in addition to those of every node."""
         for word in (*self.users, *self.users.values()):
             if not _SIMPLE.fullmatch(word):
                 raise BrokerError(
                     "names and passwords of a local broker's users: letters, digits, . _ ~ -"
                 )
-        told = {
+        properties = {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.certificate),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority),
             "listener.name.mutual_tls.ssl.client.auth": "required",
-            # who shows a certificate is called by its common name
+            # a client with a certificate is known by its common name
             "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT",
             "sasl.enabled.mechanisms": ",".join((*_MECHANISMS, "PLAIN")),
             "inter.broker.listener.name": "PLAINTEXT",
@@ -74,16 +74,16 @@ class BrokerSecurity:
         for listener in ("sasl_tls", "sasl_plaintext"):
             prefix = f"listener.name.{listener}"
             for mechanism in _MECHANISMS:
-                told[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = (
+                properties[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = (
                     f"{_PACKAGE}.scram.ScramLoginModule required;"
                 )
-            told[f"{prefix}.plain.sasl.jaas.config"] = (
+            properties[f"{prefix}.plain.sasl.jaas.config"] = (
                 f"{_PACKAGE}.plain.PlainLoginModule required {plain};"
             )
-        return told
+        return properties
 
     def credentials(self) -> list[str]:
-        """Arguments for the storage tool, salted: a password on a command line is in every `ps`."""
+        """Arguments for the storage tool, salted: `ps` shows a command line to everybody."""
         arguments = []
         for name, password in self.users.items():
             for mechanism, digest in _MECHANISMS.items():

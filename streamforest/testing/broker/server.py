@@ -1,7 +1,7 @@
-"""A real Apache Kafka on loopback: one node, a plain Java process, everything in one folder.
+"""A real Apache Kafka on loopback, for development and tests: one node, one Java process, one folder.
 
-For development and tests. `Broker` is one such node: started, stopped, killed and started again on
-the same folder and port. Nothing listens on anything but 127.0.0.1.
+A `Broker` can be started, stopped, killed and started again with the same folder and port. It listens on
+127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from streamforest.errors import BrokerError
 from streamforest.testing.broker import download
@@ -61,7 +60,7 @@ log.dirs={logs}
 
 @dataclass(frozen=True)
 class Status:
-    """What is known of the broker of a folder."""
+    """The state of the broker of a folder."""
 
     running: bool
     servers: str
@@ -75,15 +74,15 @@ class Broker:
     Parameters
     ----------
     folder
-        Where properties, data and log go; an ephemeral broker has a temporary one, gone at the end.
+        Holds properties, data and log; None gives a temporary folder, removed at the end.
     port
-        0 takes a free one. None keeps the folder's own, and takes a free one where it has none.
+        0 takes a free one. None keeps the folder's own, or takes a free one if it has none.
     settings
         Further lines of `server.properties`.
     heap
         Megabytes of Java heap.
     security
-        Certificates and users: opens the listeners of `at` beside the plain one, and asks for ACLs.
+        Certificates and users: opens the listeners of `at` besides the plaintext one, and requires ACLs.
     """
 
     def __init__(
@@ -100,19 +99,19 @@ class Broker:
         self._heap = heap
         self._security = security
         known = self._state()
-        self.port = int((known.get("port") if port is None else port) or _free_port())
+        self.port = int((known.get("port") if port is None else port) or free_port())
         self._ports = {
-            name: int(known.get(name) or _free_port()) for name in (LISTENERS if security else ())
+            name: int(known.get(name) or free_port()) for name in (LISTENERS if security else ())
         }
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def servers(self) -> str:
-        """What a client connects to."""
+        """The address to which clients connect."""
         return f"{HOST}:{self.port}"
 
     def at(self, listener: str) -> str:
-        """What a client connects to at a secured listener: one of `broker_security.LISTENERS`."""
+        """The address of a secured listener: one of `security.LISTENERS`."""
         assert self._security is not None, "this broker was started without security"
         return f"{self._security.host}:{self._ports[listener]}"
 
@@ -125,12 +124,7 @@ class Broker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self, timeout: float = 90.0) -> None:
@@ -159,18 +153,18 @@ class Broker:
         try:
             self._await(begun, timeout)
         except KeyboardInterrupt:
-            self.stop()  # nobody else would: to its owner it has not begun
+            self.stop()  # nobody else would: for the caller it has not started
             raise
 
     def _format(self, java: str, libs: Path, properties: Path) -> None:
-        """Write the properties and make the storage folder, which fixes the node's identity."""
+        """Write the properties and format the storage folder, which fixes the node's identity."""
         logs = self.folder / "data"
         name = HOST if self._security is None else self._security.host
         ports = self._ports.items()
         text = _PROPERTIES.format(
             host=HOST,
             port=self.port,
-            controller=_free_port(),
+            controller=free_port(),
             logs=logs,
             listeners="".join(f",{key.upper()}://{HOST}:{port}" for key, port in ports),
             advertised="".join(f",{key.upper()}://{name}:{port}" for key, port in ports),
@@ -182,7 +176,7 @@ class Broker:
             credentials = self._security.credentials()
         text += "".join(f"{key}={value}\n" for key, value in settings.items())
         fresh = properties.with_suffix(".tmp")
-        fresh.touch(mode=0o600)  # passwords of PLAIN stand in it
+        fresh.touch(mode=0o600)  # it contains the passwords of PLAIN
         fresh.write_text(text, encoding="utf-8")
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [java, "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"]
@@ -194,7 +188,7 @@ class Broker:
         fresh.rename(properties)
 
     def _move(self, properties: Path) -> None:
-        """Let a folder that was made for another port listen at this one."""
+        """Make a folder that was formatted for another port listen at this one."""
         written = properties.read_text(encoding="utf-8")
         moved = _PLAIN.sub(f"PLAINTEXT://{HOST}:{self.port}", written)
         if moved != written:
@@ -233,14 +227,14 @@ class Broker:
         return Status(running, servers, pid, self.folder)
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """End the node cleanly; False if none was running."""
+        """Stop the node cleanly; False if none was running."""
         was = self._signal(signal.SIGTERM, timeout)
         if self.ephemeral:
             shutil.rmtree(self.folder, ignore_errors=True)
         return was
 
     def kill(self) -> None:
-        """kill -9, as a test does it."""
+        """Kill the node with SIGKILL."""
         self._signal(signal.SIGKILL, 30.0)
 
     def _signal(self, number: signal.Signals, timeout: float) -> bool:
@@ -265,12 +259,12 @@ class Broker:
 
 
 def default_folder() -> Path:
-    """Where `streamforest broker start` keeps its node."""
+    """The folder of the node that `streamforest broker start` starts."""
     return download.cache_folder() / "broker"
 
 
 def has_port(folder: Path) -> bool:
-    """Whether a broker has served from this folder before, at a port it keeps."""
+    """Whether a broker has run in this folder before, and so has a port."""
     return bool(_read_state(folder).get("port"))
 
 
@@ -285,7 +279,7 @@ def _read_state(folder: Path) -> dict[str, int]:
 
 
 def _is_ours(pid: int, folder: Path) -> bool:
-    """Whether a process of this id is the broker of `folder`: ids are used again by the system."""
+    """Whether the process with this id is the broker of `folder`: the system reuses ids."""
     if pid <= 0:
         return False
     try:
@@ -296,13 +290,14 @@ def _is_ours(pid: int, folder: Path) -> bool:
             return False
     except OSError:
         return False
-    told = subprocess.run(  # no /proc on this system
+    listed = subprocess.run(  # no /proc on this system
         ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True
     )
-    return str(folder / "server.properties") in told.stdout
+    return str(folder / "server.properties") in listed.stdout
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nobody listens."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
