@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,17 @@ def top_classes(posteriors: NDArray[np.float64], classes: list[Any], most: int) 
     for i in np.flatnonzero(there < order.shape[1]).tolist():
         del ranked[i][there[i] :]
     return ranked
+
+
+def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float | None]:
+    """Novelty as predictions carry it: no number where there is none, and six digits.
+
+    >>> plain_novelty(np.array([1.23456789, np.inf]), 2), plain_novelty(None, 1)
+    ([1.23457, None], [None])
+    """
+    if values is None:
+        return [None] * rows
+    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
 def reason_of(error: InputError) -> str:
