@@ -34,16 +34,15 @@ from streamforest.runtime.checkpoint.journal import CommitMetadata, add_slice
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
-from streamforest.runtime.processing.adapters import Model
-from streamforest.runtime.processing.admission import Limits, Rows
-from streamforest.runtime.processing.answers import (
+from streamforest.runtime.processing.adapters import (
     Likely,
+    Model,
     answers,
     plain_novelty,
-    reason_of,
     top_classes,
 )
-from streamforest.runtime.processing.intake import Intake, take_in
+from streamforest.runtime.processing.admission import Limits, Rows
+from streamforest.runtime.processing.intake import Intake, reason_of, take_in
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery.ownership import Ownership
 from streamforest.runtime.recovery.replayer import Replayer, States

@@ -18,18 +18,12 @@ from typing import Any
 
 from streamforest.errors import VersionChangeError
 from streamforest.forests.persistence.snapshot import provenance
-from streamforest.runtime.checkpoint.journal import Entry
+from streamforest.runtime.checkpoint.journal import Entry, revisions_of
 from streamforest.runtime.processing.adapters import Model
 
 log = logging.getLogger(__name__)
 
 _PACKAGES = ("streamforest", "numpy", "numba", "llvmlite", "river")  # those that compute
-
-
-def revisions_of(models: Mapping[str, Model]) -> dict[str, int]:
-    """The learning revision of each model that is beyond the first, as a journal record has it."""
-    found = {name: int(model.forest.learning_revision) for name, model in models.items()}
-    return {name: revision for name, revision in found.items() if revision != 1}
 
 
 def check_revisions(entry: Entry, models: Mapping[str, Model], accept: bool) -> None:
