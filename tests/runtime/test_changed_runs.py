@@ -9,7 +9,7 @@ import pytest
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import ChangedError
 from streamforest.runtime.checkpoint.run_state import RunState
-from streamforest.runtime.processing.models import limits_of
+from streamforest.runtime.processing.models import limits_of, wrap_model
 
 KAFKA = {"topic": "shop.events", "format": "json"}
 FILE = {"file": "e.csv", "events": 9}
@@ -24,8 +24,10 @@ def refusal(
 ) -> str:
     """What a run of one model, begun on `source` (or on `was`), says to other settings."""
     models = {"main": forest()}
-    limits = limits_of(list(models.values()), 1, 10, "")
-    state = RunState.new(models, limits)
+    wrapped = {name: wrap_model(model) for name, model in models.items()}
+    configured = {name: wrap_model(model) for name, model in configured.items()}
+    limits = limits_of(list(wrapped.values()), 1, 10, "")
+    state = RunState.new(wrapped, limits)
     state.main = main
     plain = state.plain(was or source)
     with pytest.raises(ChangedError) as caught:

@@ -24,6 +24,7 @@ from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.labels.store import LabelStore, LateRules
 from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.models import wrap_model
 from streamforest.runtime.recovery.replayer import States
 
 HOSTILE: list[Any] = [
@@ -86,7 +87,7 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def new_state() -> RunState:
     forest = ConsistentForestClassifier(n_trees=1, seed=0)
-    state = RunState.new({"main": forest}, Limits(min_class_events=2), LateRules())
+    state = RunState.new({"main": wrap_model(forest)}, Limits(min_class_events=2), LateRules())
     for y in ("a", "a", "b", "c", "c", 1):
         state.gate.admit({"n": 1.0, "text": "red", "late": None}, y)
         state.measures["main"].update([y], ["a"], 0.1)
@@ -98,7 +99,8 @@ def new_state() -> RunState:
 def restored(plain: Any) -> RunState:
     forest = ConsistentForestClassifier(n_trees=1, seed=0)
     limits, rules = Limits(min_class_events=2), LateRules()
-    return RunState.restored({"main": forest}, plain, {"main": forest}, limits, SOURCE, rules)
+    configured = {"main": wrap_model(forest)}
+    return RunState.restored({"main": forest}, plain, configured, limits, SOURCE, rules)
 
 
 def go_on(state: RunState) -> None:
@@ -156,7 +158,9 @@ def test_a_forged_file_is_a_snapshot_error(
     folder = SnapshotFolder(tmp_path)
     (tmp_path / "s-000000000006.safetensors").write_bytes(data)
     limits = Limits(min_class_events=2)
-    states = States({"main": ConsistentForestClassifier()}, limits, folder, None, SOURCE)
+    states = States(
+        {"main": wrap_model(ConsistentForestClassifier())}, limits, folder, None, SOURCE
+    )
     with pytest.raises(SnapshotError, match="s-000000000006"):
         states.restored("s-000000000006", "")
 

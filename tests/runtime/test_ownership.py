@@ -40,7 +40,7 @@ from streamforest.observe.telemetry import (
 from streamforest.runtime.checkpoint.journal import read_commit_metadata
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.loop import Run
-from streamforest.runtime.processing.models import forest_of, limits_of, wrap_model
+from streamforest.runtime.processing.models import limits_of, wrap_model
 from streamforest.runtime.processing.schedule import Settings
 from streamforest.runtime.recovery import ownership
 from streamforest.runtime.recovery.ownership import Phase
@@ -98,7 +98,7 @@ class Process:
         """The models and positions, to be compared."""
         state = self.run.state
         model = state.models["main"]
-        posteriors = forest_of(model).predict_proba_many([{"a": 1.0, "b": 0.5}])
+        posteriors = model.forest.predict_proba_many([{"a": 1.0, "b": 0.5}])
         return json.dumps([state.plain({}), model.n_learned, str(posteriors)]).encode()
 
 

@@ -161,7 +161,7 @@ def test_the_same_file_builds_the_same_forest(tmp_path: Path) -> None:
     first, second = (load(tmp_path, GOOD, "model.n_trees=3") for _ in range(2))
     events = [row.event for row in first.source.rows(0)]
     x, y = [event.x for event in events], [event.y for event in events]
-    a, b = (p.models["main"].advance(x, y) for p in (first, second))
+    a, b = (p.models["main"].forest.advance(x, y) for p in (first, second))
     assert (a == b).all()
 
 

@@ -18,13 +18,13 @@ from streamforest.errors import SnapshotError, VersionChangeError
 from streamforest.forests.core import registry
 from streamforest.forests.core.base import Forest
 from streamforest.forests.persistence import snapshot
-from streamforest.runtime.checkpoint.journal import Entry, read_entry
+from streamforest.runtime.checkpoint.journal import Entry, read_entry, revisions_of
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
 from streamforest.runtime.operate.whatif import whatif
 from streamforest.runtime.processing.loop import Run
 from streamforest.runtime.processing.models import wrap_model
-from streamforest.runtime.recovery.revisions import check_revisions, revisions_of
+from streamforest.runtime.recovery.revisions import check_revisions
 
 KIND = "model.kind=consistent"
 OTHER = {"reason": "by revision 1, now by 2"}

@@ -49,7 +49,7 @@ def test_predictions_are_those_of_the_model_event_by_event(small: Path, tmp_path
     files = whole(small, tmp_path / "run")
     pipeline = load_pipeline(small)
     assert pipeline.source is not None
-    model, rows = pipeline.models["main"], [row.event for row in pipeline.source.rows(0)]
+    model, rows = pipeline.models["main"].forest, [row.event for row in pipeline.source.rows(0)]
     labels = [event.y for event in rows]
     posteriors = model.advance([event.x for event in rows], labels)
     written = [json.loads(line) for line in files["predictions.jsonl"].splitlines()]

@@ -25,6 +25,7 @@ from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
 from streamforest.runtime.processing.loop import Run
+from streamforest.runtime.processing.models import wrap_model
 
 KIND = "model.kind=consistent"
 
@@ -167,7 +168,8 @@ def test_an_error_of_the_check_itself_counts_as_refused(small: Path, tmp_path: P
     def fails(name: str, models: Any, state: Any) -> None:
         raise IndexError("a bug")
 
-    folder.begin({"main": ConsistentForestClassifier(n_trees=1, seed=0)}, {}, 1, 0, {}, fails)
+    model = wrap_model(ConsistentForestClassifier(n_trees=1, seed=0))
+    folder.begin({"main": model}, {}, 1, 0, {}, fails)
     folder.wait()
     failure = folder.take_failure()
     assert failure is not None

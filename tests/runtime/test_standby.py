@@ -13,7 +13,7 @@ from streamforest.io.log import Log
 from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
-from streamforest.runtime.processing.models import limits_of
+from streamforest.runtime.processing.models import limits_of, wrap_model
 from streamforest.runtime.recovery.replayer import Replayer
 from streamforest.runtime.recovery.standby import Follower
 
@@ -58,7 +58,7 @@ def test_a_standby_far_behind_reads_no_further_than_it_can_follow(
         def apply(self, state: RunState, entry: Entry, *rest: Any) -> None:
             state.events = entry.events
 
-    models = {"main": ConsistentForestClassifier(n_trees=1)}
+    models = {"main": wrap_model(ConsistentForestClassifier(n_trees=1))}
     limits = limits_of(list(models.values()), 1, 100, "")
     followed: list[int] = []
     log = LongJournal(10_000, 2_000, 500).log
@@ -80,7 +80,7 @@ def test_a_standby_of_another_rule_follows_nothing_and_is_ready_to_take_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of an update: the owner has the old version, who stands by the new one."""
-    models = {"main": ConsistentForestClassifier(n_trees=1)}
+    models = {"main": wrap_model(ConsistentForestClassifier(n_trees=1))}
     limits = limits_of(list(models.values()), 1, 100, "")
     journal = LongJournal(0, 10, 0)
     journal.left = [(0, msgspec.json.encode(Entry(0, 0, 5, rules=limits.rules())))]

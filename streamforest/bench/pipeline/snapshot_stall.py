@@ -15,6 +15,7 @@ import numpy as np
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import SnapshotError
 from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.processing.models import wrap_model
 
 GOAL = 3.0
 _FEATURES, _CLASSES = 50, 10
@@ -53,11 +54,11 @@ def measure_stall(megabytes: int = 100) -> Stall:
     event = draw.normal(0, 1, (1, _FEATURES))
     copies, warm, stalls, longest = [], [], [], 0.0
     with tempfile.TemporaryDirectory() as work:
-        snapshots = SnapshotFolder(Path(work))
+        snapshots, wrapped = SnapshotFolder(Path(work)), wrap_model(model)
         for number in range(_ROUNDS):
             copies.append(_timed(block.copy))
             warm.append(_timed(lambda: np.copyto(target, block)))
-            stalls.append(_timed(partial(snapshots.begin, {"main": model}, {}, number, 0, {})))
+            stalls.append(_timed(partial(snapshots.begin, {"main": wrapped}, {}, number, 0, {})))
             while snapshots.busy:
                 longest = max(longest, _timed(lambda: model.advance(event, [0])))
             snapshots.wait()

@@ -152,6 +152,12 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     # ---- the contract
 
+    def advance_with_novelty(
+        self, X: Any, y: Any = None, op: Any = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """`advance`, and how new each row was when its turn came; None of a forest that cannot tell."""
+        return self.advance(X, y, op), None
+
     def advance(
         self,
         X: ArrayLike | pd.DataFrame | Sequence[Mapping[Any, Any]],

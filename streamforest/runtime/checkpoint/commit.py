@@ -17,10 +17,14 @@ import msgspec
 from streamforest.errors import BrokerError
 from streamforest.io.codec.predictions import encode_pack
 from streamforest.io.log import CommitInDoubt, Log, OutputRecord, Partition, Transaction
-from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry, read_commit_metadata
+from streamforest.runtime.checkpoint.journal import (
+    CommitMetadata,
+    Entry,
+    read_commit_metadata,
+    revisions_of,
+)
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
-from streamforest.runtime.recovery.revisions import revisions_of
 
 log = logging.getLogger(__name__)
 

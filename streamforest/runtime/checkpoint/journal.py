@@ -6,11 +6,12 @@ Recovery, and whoever checks a run offline, read nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from streamforest.errors import RecoveryError
+from streamforest.runtime.processing.adapters import Model
 
 MAX_SLICES = 1_000
 """Slices one journal record may list; a commit comes early rather than go beyond."""
@@ -102,6 +103,12 @@ def read_entries(
         held = place, entry
     if held is not None:
         yield held
+
+
+def revisions_of(models: Mapping[str, Model]) -> dict[str, int]:
+    """The learning revision of each model that is beyond the first, as a journal record has it."""
+    found = {name: int(model.forest.learning_revision) for name, model in models.items()}
+    return {name: revision for name, revision in found.items() if revision != 1}
 
 
 def add_slice(

@@ -34,7 +34,7 @@ from streamforest.forests.persistence import snapshot
 from streamforest.io.failpoints import failpoint
 from streamforest.private_files import FILE_MODE, make_folder, read_json, reading, replace
 from streamforest.runtime.checkpoint.pins import Pins
-from streamforest.runtime.processing.models import Model, plain_model
+from streamforest.runtime.processing.adapters import Model
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class SnapshotFolder:
 
         The copy is all that the stream waits for. `check` is what a start does beyond decoding.
         """
-        copies = {name: copy.deepcopy(plain_model(model)) for name, model in models.items()}
+        copies = {name: copy.deepcopy(model.estimator) for name, model in models.items()}
         frozen = copy.deepcopy(dict(state))
         self._writer = threading.Thread(
             target=self._write,

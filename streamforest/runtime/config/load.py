@@ -33,8 +33,8 @@ from streamforest.runtime.config.schema import (
     SourceTable,
 )
 from streamforest.runtime.config.sources import is_lines, lines_in_msgpack, read_source
+from streamforest.runtime.processing.adapters import Model
 from streamforest.runtime.processing.models import (
-    Model,
     build,
     from_factory,
     kind_meant,

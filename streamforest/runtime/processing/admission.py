@@ -73,6 +73,20 @@ class Rows:
     op: NDArray[np.uint8]
     new: list[bool]
     """Whether the label was one that had never been learned."""
+    coarse: Sequence[Any] | None = None
+    """Coarse labels, where events carry them."""
+
+    def head(self, count: int) -> Rows:
+        """The first rows, to be predicted only."""
+        op = np.full(min(count, len(self)), PREDICT, np.uint8)
+        some = self.dicts[:count], self.table[:count], [None] * len(op), op, self.new[:count]
+        return Rows(*some)
+
+    def learned_before(self, learned: int) -> list[int]:
+        """How many events a model has learned before each row, if it has learned so many before all."""
+        learns = (self.op & LEARN) != 0
+        before: list[int] = (np.cumsum(learns) - learns + learned).tolist()
+        return before
 
     def __len__(self) -> int:
         return len(self.y)

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from streamforest.errors import EventError, InputError
+from streamforest.errors import CapacityError, EventError, InputError, LabelError
 from streamforest.io.codec.events import Event, Format, encode
 from streamforest.io.log import Partition, RecordSlice
 from streamforest.runtime.checkpoint.run_state import RunState
@@ -183,3 +183,12 @@ class _LateIntake:
         """A label that could never be learned is refused now, not when its event comes."""
         if self.gate.labels.find(y) < 0:
             self.gate.labels.require_room(y)
+
+
+def reason_of(error: InputError) -> str:
+    """One short word for why an event was refused."""
+    if isinstance(error, EventError):
+        return error.reason
+    if isinstance(error, CapacityError):
+        return "capacity"
+    return "label" if isinstance(error, LabelError) else "feature"

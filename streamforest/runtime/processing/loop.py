@@ -20,38 +20,29 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest import LEARN, PREDICT
+from streamforest import LEARN
 from streamforest.errors import InputError, StreamForestError
 from streamforest.io.codec.dead_letters import dead_letter, passed_on
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.failpoints import during, failpoint
 from streamforest.io.log import Log, OutputRecord, Partition, RecordSlice, Stopped
+from streamforest.observe import telemetry as reports
 from streamforest.observe.measures import Evaluation
-from streamforest.observe.telemetry import (
-    BatchAdvanced,
-    BatchSampled,
-    CommitDoubted,
-    CommitMade,
-    EventRefused,
-    EventsRead,
-    IterationDone,
-    LabelsRead,
-    Listener,
-    LogOpened,
-    NoveltyMeasured,
-    NullTelemetry,
-)
 from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
 from streamforest.runtime.checkpoint.journal import CommitMetadata, add_slice
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.processing.adapters import (
+    Likely,
+    Model,
+    answers,
+    plain_novelty,
+    top_classes,
+)
 from streamforest.runtime.processing.admission import Limits, Rows
-from streamforest.runtime.processing.answers import Likely, answers, reason_of, top_classes
-from streamforest.runtime.processing.intake import Intake, take_in
-from streamforest.runtime.processing.models import Model, advance, plain_novelty
-from streamforest.runtime.processing.river import RiverModel
+from streamforest.runtime.processing.intake import Intake, reason_of, take_in
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery.ownership import Ownership
 from streamforest.runtime.recovery.replayer import Replayer, States
@@ -74,7 +65,7 @@ class Run:
         snapshots: SnapshotFolder,
         settings: Settings,
         source: Mapping[str, Any],
-        telemetry: Listener | None = None,
+        telemetry: reports.Listener | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """`models` are new ones; the first publishes its predictions, all are measured. `source`
@@ -85,7 +76,9 @@ class Run:
         self.limits = limits
         self.snapshots = snapshots
         self.settings = settings
-        self.telemetry: Listener = NullTelemetry() if telemetry is None else telemetry
+        self.telemetry: reports.Listener = (
+            reports.NullTelemetry() if telemetry is None else telemetry
+        )
         self._decode = decode
         self._samples = telemetry is not None
         self._first = next(iter(models))
@@ -104,7 +97,7 @@ class Run:
         self.ownership = Ownership(
             log, context, snapshots, self.scheduler, self.replayer, self.telemetry, stopping
         )
-        self.telemetry.on_event(LogOpened(log.membership.trouble, log.source.lag))
+        self.telemetry.on_event(reports.LogOpened(log.membership.trouble, log.source.lag))
 
     @property
     def state(self) -> RunState:
@@ -170,7 +163,7 @@ class Run:
             if self.scheduler.due():
                 self.scheduler.begin()
             self.state.pace.seconds += time.perf_counter() - begun
-            self.telemetry.on_event(IterationDone())
+            self.telemetry.on_event(reports.IterationDone())
             self.scheduler.report()
             if read:
                 watch(self)
@@ -204,7 +197,7 @@ class Run:
         refuse = self._refuse if publish else _leave_out
         rules = self.settings.labels_topic, self.settings.events_format
         intake = take_in(state, slices, self._decode, refuse, *rules)
-        learned = _learned_before(intake.rows, state.models[self.main])
+        learned = intake.rows.learned_before(state.models[self.main].n_learned)
         labels, top, novelty = self._advance_models(state, intake, publish)
         if not publish:
             return
@@ -214,16 +207,16 @@ class Run:
             pending.timestamps += [record.timestamp for record in records]
         self._publish(intake, labels, top, learned, novelty)
         report = self.telemetry.on_event
-        report(EventsRead("predicted", len(intake.taken) - intake.unadmitted))
+        report(reports.EventsRead("predicted", len(intake.taken) - intake.unadmitted))
         if intake.unadmitted:
-            report(EventsRead("not_admitted", intake.unadmitted))
+            report(reports.EventsRead("not_admitted", intake.unadmitted))
         if intake.late is not None and state.late is not None:
-            report(LabelsRead(state.late.status(), intake.late.labels, intake.late.delays))
+            report(reports.LabelsRead(state.late.status(), intake.late.labels, intake.late.delays))
 
     def _refuse(self, record: Any, partition: Partition, error: InputError) -> None:
         """What becomes of an event that cannot be taken."""
         reason = reason_of(error)
-        self.telemetry.on_event(EventRefused(reason))
+        self.telemetry.on_event(reports.EventRefused(reason))
         if self.settings.bad_events == "stop":
             raise StreamForestError(
                 f"{partition[0]}-{partition[1]}, offset {record.offset}: {error}; stopped, as "
@@ -246,14 +239,14 @@ class Run:
             return labels, top, []
         sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
         for number, (name, model) in enumerate(state.models.items()):
-            table = rows.dicts if isinstance(model, RiverModel) else rows.table
-            predict = _predict_seconds(model, table) if sample else None
+            predict = _predict_seconds(model, rows) if sample else None
             guesses, seconds = [], 0.0
             if len(rows):
                 begun = time.perf_counter()
                 with during("inside-advance"):
-                    posteriors, novelty = advance(model, table, rows.y, rows.op)
+                    said = model.advance(rows)
                 seconds = time.perf_counter() - begun
+                posteriors, novelty = said.posteriors, said.novelty
                 classes = model.classes_
                 guesses = answers(posteriors, classes)
                 if name == self.main:
@@ -261,12 +254,12 @@ class Run:
                     top = top_classes(posteriors, classes, self.settings.top) if publish else []
                     new = novelty
                 if publish and novelty is not None:
-                    self.telemetry.on_event(NoveltyMeasured(name, novelty))
-            truth, said, before = rows.y, guesses, 0
+                    self.telemetry.on_event(reports.NoveltyMeasured(name, novelty))
+            truth, predicted, before = rows.y, guesses, 0
             if late is not None:
-                truth, said = late.settle(guesses, number)
+                truth, predicted = late.settle(guesses, number)
                 before = len(truth) - len(late.predicted)
-            batch = BatchAdvanced(name, truth, said, seconds, before, model.n_learned)
+            batch = reports.BatchAdvanced(name, truth, predicted, seconds, before, model.n_learned)
             state.measures.on_event(batch)
             if publish:
                 self.telemetry.on_event(batch)
@@ -274,7 +267,7 @@ class Run:
                 learned = int(np.count_nonzero(rows.op & LEARN))
                 beyond = max(0.0, seconds - predict * len(rows))
                 learn = beyond / learned if learned else None
-                self.telemetry.on_event(BatchSampled(name, predict, learn, len(rows)))
+                self.telemetry.on_event(reports.BatchSampled(name, predict, learn, len(rows)))
         if publish and any(rows.new):
             state.newest_at = time.time()
         return labels, top, plain_novelty(new, len(rows))
@@ -298,28 +291,16 @@ class Run:
             intake.taken, *columns, strict=True
         ):
             best = likely[0][1] if likely else 0.0
-            topic, number_in_topic = partition
+            place: tuple[str, int, int] = (*partition, record.offset)
             prediction = Prediction(
-                number,
-                label,
-                best,
-                truth,
-                likely,
-                topic,
-                number_in_topic,
-                record.offset,
-                before,
-                new,
-                identity,
-                commit,
-                far,
+                number, label, best, truth, likely, *place, before, new, identity, commit, far
             )
             value = encode(prediction)
             if len(value) > MAX_PREDICTION:
                 prediction.top = likely[:1]
                 value = encode(prediction)
             headers = passed_on(record.headers) if record.headers else []
-            message = OutputRecord(value, record.key, headers, number_in_topic)
+            message = OutputRecord(value, record.key, headers, partition[1])
             pending.predictions.append(message)
             size += message.size if headers or message.key else len(value)
         pending.size += size
@@ -337,7 +318,7 @@ class Run:
         before = context.last_commit
         attempt = self.committer.prepare()
         while context.attempt is attempt and not self.committer.send():
-            self.telemetry.on_event(CommitDoubted())
+            self.telemetry.on_event(reports.CommitDoubted())
             self.ownership.acquire()
         if context.last_commit == attempt.metadata:
             self._committed(attempt, before, time.perf_counter() - begun)
@@ -354,7 +335,7 @@ class Run:
         self.schedule.committed()
         classes = {name: model.classes_ for name, model in state.models.items()}
         times = attempt.pending.timestamps
-        self.telemetry.on_event(CommitMade(seconds, times, state.newest_at, classes))
+        self.telemetry.on_event(reports.CommitMade(seconds, times, state.newest_at, classes))
 
     def _promoted(self) -> str:
         """The model that an operator wants to publish from the next event on, if it is another."""
@@ -407,17 +388,9 @@ def _leave_out(record: Any, partition: Partition, error: InputError) -> None:
     """What recovery does with an event that cannot be taken: its dead letter is there already."""
 
 
-def _predict_seconds(model: Model, table: Any) -> float:
+def _predict_seconds(model: Model, rows: Rows) -> float:
     """What it takes to predict one of these rows and learn nothing; the model stays as it is."""
-    few = table[:_SAMPLED]
-    op = np.full(len(few), PREDICT, np.uint8)
+    few = rows.head(_SAMPLED)
     begun = time.perf_counter()
-    model.advance(few, [None] * len(few), op)
+    model.advance(few)
     return (time.perf_counter() - begun) / len(few)
-
-
-def _learned_before(rows: Rows, model: Model) -> list[int]:
-    """How many events the model had learned before each row."""
-    learns = (rows.op & LEARN) != 0
-    before: list[int] = (np.cumsum(learns) - learns + model.n_learned).tolist()
-    return before

@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from river import compose
 
 from streamforest.errors import ConfigError, SnapshotError
@@ -21,59 +19,14 @@ from streamforest.forests.core import registry
 from streamforest.forests.core.base import Forest
 from streamforest.forests.persistence import snapshot
 from streamforest.runtime.config.imports import failure, find_function
+from streamforest.runtime.processing.adapters import ForestModel, Model, RiverModel
 from streamforest.runtime.processing.admission import Limits
-from streamforest.runtime.processing.river import RiverModel
 
 SCALED_LARGEST = 1e100
 """Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
 
 RUN_TIME = ("n_jobs", "background")
 """Parameters that change how fast a model runs, never what it says: free to change any time."""
-
-
-class Model(Protocol):
-    """What the loop needs of a model."""
-
-    @property
-    def classes_(self) -> list[Any]:
-        """Classes in the order first seen."""
-
-    @property
-    def n_learned(self) -> int:
-        """Events learned so far."""
-
-    def advance(self, X: Any, y: Any, op: Any = None) -> NDArray[np.float64]:
-        """Predict, then learn, row by row; returns the posteriors taken before learning."""
-
-    def clone(self) -> Model:
-        """A new model with the same parameters that has learned nothing."""
-
-    def warm_up(self) -> None:
-        """Compile what the model will call, before the first event."""
-
-    def summary(self) -> dict[str, Any]:
-        """Size and shape."""
-
-
-def advance(
-    model: Model, X: Any, y: Any, op: Any
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """`model.advance`, and how new each row was to a model that can tell."""
-    if hasattr(model, "advance_with_novelty"):
-        posteriors, novelty = model.advance_with_novelty(X, y, op)
-        return posteriors, novelty
-    return model.advance(X, y, op), None
-
-
-def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float | None]:
-    """Novelty as predictions carry it: no number where there is none, and six digits.
-
-    >>> plain_novelty(np.array([1.23456789, np.inf]), 2), plain_novelty(None, 1)
-    ([1.23457, None], [None])
-    """
-    if values is None:
-        return [None] * rows
-    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
 @dataclass(frozen=True)
@@ -117,13 +70,12 @@ def build(kind: str, parameters: Mapping[str, Any]) -> tuple[Model | None, list[
     valid = list(inspect.signature(maker).parameters)
     problems = [Problem(name, "unknown", valid) for name in parameters if name not in valid]
     known = {name: value for name, value in parameters.items() if name in valid}
-    model, refused = _refusals(maker, {"seed": 0, **known})
-    return (None if problems else model), problems + refused
+    forest, refused = _refusals(maker, {"seed": 0, **known})
+    model = None if problems or forest is None else wrap_model(forest)
+    return model, problems + refused
 
 
-def _refusals(
-    maker: Callable[..., Model], parameters: dict[str, Any]
-) -> tuple[Model | None, list[Problem]]:
+def _refusals(maker: Callable[..., Any], parameters: dict[str, Any]) -> tuple[Any, list[Problem]]:
     """Build with the parameters; leave out whatever is refused, one by one, until it works.
 
     An estimator stops at the first wrong parameter, a person wants to hear of all of them. The one
@@ -152,9 +104,7 @@ def _refusals(
     return (None if problems else model), problems
 
 
-def _attempt(
-    maker: Callable[..., Model], parameters: Mapping[str, Any]
-) -> tuple[Model | None, str | None]:
+def _attempt(maker: Callable[..., Any], parameters: Mapping[str, Any]) -> tuple[Any, str | None]:
     try:
         return maker(**parameters), None
     except (TypeError, ValueError, OverflowError) as error:  # InputError is a ValueError
@@ -183,54 +133,44 @@ def from_factory(spec: str, beside: Path) -> Model:
 
 
 def wrap_model(model: Any) -> Model:
-    """A forest as it is; a River pipeline as something that takes batches."""
+    """A forest or a River pipeline as a model of the loop."""
     if issubclass(type(model), compose.Pipeline):
         return RiverModel(model)
     if issubclass(type(model), Forest):
-        return model  # type: ignore[no-any-return]
+        return ForestModel(model)
     raise TypeError(
         f"a {type(model).__name__} is no model: give a forest of this package, or a River pipeline "
         "that ends in one"
     )
 
 
-def plain_model(model: Any) -> Any:
-    """What a snapshot holds of a model."""
-    return model.pipeline if isinstance(model, RiverModel) else model
-
-
-def forest_of(model: Any) -> Any:
-    """The forest itself, also where it stands at the end of a pipeline."""
-    return model.forest if isinstance(model, RiverModel) else model
-
-
-def parameters_of(model: Any) -> dict[str, Any]:
+def parameters_of(model: Model) -> dict[str, Any]:
     """The class of a model and all its parameters but the run-time ones, by name."""
-    parameters = {k: v for k, v in forest_of(model)._get_params().items() if k not in RUN_TIME}
-    told = {"kind": type(forest_of(model)).__name__, **parameters}
+    parameters = {k: v for k, v in model.forest._get_params().items() if k not in RUN_TIME}
+    told = {"kind": type(model.forest).__name__, **parameters}
     if isinstance(model, RiverModel):
-        *steps, _ = model.pipeline.steps.items()
+        *steps, _ = model.estimator.steps.items()
         for name, step in steps:
             told[f"{name}"] = f"{type(step).__name__}({step._get_params()})"
     return told
 
 
-def take_run_time(model: Any, configured: Any) -> None:
+def take_run_time(model: Model, configured: Model) -> None:
     """Give a model read from a snapshot the run-time parameters of a configured one."""
     for name in RUN_TIME:
-        if hasattr(forest_of(configured), name):  # not every forest works in the background
-            setattr(forest_of(model), name, getattr(forest_of(configured), name))
+        if name in configured.forest._get_params():  # not every forest works in the background
+            setattr(model.forest, name, getattr(configured.forest, name))
 
 
 def limits_of(
-    models: Sequence[Any],
+    models: Sequence[Model],
     min_class_events: int,
     max_waiting: int,
     codec: str,
     max_text_bytes: int | None = None,
 ) -> Limits:
     """Bounds within which no model refuses an event: the tightest of all of them."""
-    forests = [forest_of(model) for model in models]
+    forests = [model.forest for model in models]
     texts = [forest.max_text_bytes for forest in forests]
     scaled = any(isinstance(model, RiverModel) for model in models)
     return Limits(

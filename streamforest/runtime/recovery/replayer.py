@@ -18,8 +18,8 @@ from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry, read_
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.labels.store import LateRules
+from streamforest.runtime.processing.adapters import Model
 from streamforest.runtime.processing.admission import Limits
-from streamforest.runtime.processing.models import Model
 from streamforest.runtime.recovery.revisions import (
     check_revisions,
     note_revisions,

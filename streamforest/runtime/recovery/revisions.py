@@ -18,18 +18,12 @@ from typing import Any
 
 from streamforest.errors import VersionChangeError
 from streamforest.forests.persistence.snapshot import provenance
-from streamforest.runtime.checkpoint.journal import Entry
-from streamforest.runtime.processing.models import Model, forest_of
+from streamforest.runtime.checkpoint.journal import Entry, revisions_of
+from streamforest.runtime.processing.adapters import Model
 
 log = logging.getLogger(__name__)
 
 _PACKAGES = ("streamforest", "numpy", "numba", "llvmlite", "river")  # those that compute
-
-
-def revisions_of(models: Mapping[str, Model]) -> dict[str, int]:
-    """The learning revision of each model that is beyond the first, as a journal record has it."""
-    found = {name: int(forest_of(model).learning_revision) for name, model in models.items()}
-    return {name: revision for name, revision in found.items() if revision != 1}
 
 
 def check_revisions(entry: Entry, models: Mapping[str, Model], accept: bool) -> None:
@@ -40,7 +34,7 @@ def check_revisions(entry: Entry, models: Mapping[str, Model], accept: bool) -> 
         return
     now = revisions_of(models)
     changed = [
-        f"{name} ({type(forest_of(model)).__name__}) by revision {entry.revisions.get(name, 1)}, "
+        f"{name} ({type(model.forest).__name__}) by revision {entry.revisions.get(name, 1)}, "
         f"now by {now.get(name, 1)}"
         for name, model in models.items()
         if entry.revisions.get(name, 1) != now.get(name, 1)
@@ -58,7 +52,7 @@ def check_revisions(entry: Entry, models: Mapping[str, Model], accept: bool) -> 
 def note_revisions(models: Mapping[str, Model], events: int) -> None:
     """Say once, at a start with nothing to replay, that another rule counts from here on."""
     for name, model in models.items():
-        forest = forest_of(model)
+        forest = model.forest
         if forest._saved_by not in (None, forest.learning_revision):
             log.info(
                 "%s was learned by revision %d of its rule up to event %d; from here on it is %d",

@@ -1,0 +1,207 @@
+"""Models as the loop sees them: a forest, or a River pipeline that ends in one, and what they answer.
+
+River predicts with what its scaler knew before an event and learns with what it knows after. For the
+forest that is two rows: the event as scaled before is predicted, the event as scaled after is learned.
+Whole batches go through the forest this way, and the bits are those of `predict_proba_one` and
+`learn_one` in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from river import compose
+
+from streamforest import LEARN, PREDICT
+from streamforest.forests.core.base import Forest
+from streamforest.runtime.processing.admission import Rows
+
+
+class Model(Protocol):
+    """What the loop needs of a model."""
+
+    forest: Any
+    """The forest itself, also where it is the last step of a pipeline."""
+    estimator: Any
+    """What a snapshot holds of the model."""
+
+    @property
+    def classes_(self) -> list[Any]:
+        """Classes in the order first seen."""
+
+    @property
+    def n_learned(self) -> int:
+        """Events learned so far."""
+
+    def advance(self, rows: Rows) -> Answers:
+        """Predict, then learn, row by row; the answers are those before learning."""
+
+    def clone(self) -> Model:
+        """A new model with the same parameters that has learned nothing."""
+
+    def warm_up(self) -> None:
+        """Compile what the model will call, before the first event."""
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says of each row of a batch, before it learns the row."""
+
+    posteriors: NDArray[np.float64]
+    """One column a class, in the order of `classes_` after the batch."""
+    novelty: NDArray[np.float64] | None = None
+    """How new each row was; None of a model that cannot tell."""
+
+
+class ForestModel:
+    """A forest of this package as a model of the loop."""
+
+    def __init__(self, forest: Any) -> None:
+        self.forest = forest
+        self.estimator = forest
+
+    @property
+    def classes_(self) -> list[Any]:
+        """Classes in the order first seen."""
+        return self.forest.classes_  # type: ignore[no-any-return]
+
+    @property
+    def n_learned(self) -> int:
+        """Events learned so far."""
+        return self.forest.n_learned  # type: ignore[no-any-return]
+
+    def advance(self, rows: Rows) -> Answers:
+        """Predict, then learn, row by row."""
+        return Answers(*self.forest.advance_with_novelty(rows.table, rows.y, rows.op))
+
+    def clone(self) -> ForestModel:
+        """A new one that has learned nothing."""
+        return type(self)(self.estimator.clone())
+
+    def warm_up(self) -> None:
+        """Compile what the forest will call, before the first event."""
+        self.forest.warm_up()
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape of the forest."""
+        return self.forest.summary()  # type: ignore[no-any-return]
+
+
+class RiverModel(ForestModel):
+    """`transformer | … | forest`, advanced a batch at a time."""
+
+    def __init__(self, pipeline: compose.Pipeline) -> None:
+        *steps, (_, forest) = pipeline.steps.items()
+        if not issubclass(type(forest), Forest):  # isinstance() would let a pipeline pass
+            raise TypeError("the pipeline must end in one of this package's forests")
+        super().__init__(forest)
+        self.estimator = pipeline
+        self._steps = [step for _, step in steps]
+
+    def advance(self, rows: Rows) -> Answers:
+        """Predict, then learn, row by row.
+
+        An event on which a step fails (all zeros to a `Normalizer`) is one without features.
+        """
+        features, labels, kinds, wanted = self._rows(rows.dicts, rows.y, rows.op)
+        posteriors, novelty = self.forest.advance_with_novelty(features, labels, kinds)
+        return Answers(posteriors[wanted], None if novelty is None else novelty[wanted])
+
+    def _rows(
+        self, X: Any, y: Any, op: Any
+    ) -> tuple[list[dict[Any, Any]], list[Any], list[int], list[int]]:
+        """Rows for the forest, their labels, what is done with each, and which of them answer."""
+        rows: list[dict[Any, Any]] = []
+        labels: list[Any] = []
+        kinds: list[int] = []
+        wanted: list[int] = []
+        for event, label, kind in zip(X, y, op.tolist()):
+            x = {name: value for name, value in event.items() if value is not None}
+            wanted.append(len(rows))
+            if kind & PREDICT:
+                rows.append(self._through(x, learn=False))
+                labels.append(None)
+                kinds.append(PREDICT)
+            if kind & LEARN:
+                rows.append(self._through(x, learn=True))
+                labels.append(label)
+                kinds.append(LEARN)
+        return rows, labels, kinds, wanted
+
+    def _through(self, x: dict[Any, Any], learn: bool) -> dict[Any, Any]:
+        try:
+            for step in self._steps:
+                if learn:
+                    step.learn_one(x)
+                x = step.transform_one(x)
+        except (ArithmeticError, ValueError, TypeError):
+            return {}
+        # what a scaler has not met it gives as NaN, which may be predicted, not learned; and what it
+        # blows up beyond what the forest holds is missing
+        most = self.forest.largest
+        return {
+            name: value
+            for name, value in x.items()
+            if abs(value) <= most or (value != value and not learn)
+        }
+
+
+# ---- from posteriors to what a prediction says
+
+Likely = list[tuple[Any, float]]
+"""Classes with their probabilities, the likeliest first."""
+
+
+def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> list[Any]:
+    """Most probable class of each row; None where no class was known.
+
+    >>> answers(np.array([[0.0, 0.0], [0.25, 0.75]]), ["cat", "dog"])
+    [None, 'dog']
+    """
+    if not classes:
+        return [None] * len(posteriors)
+    top = posteriors.argmax(axis=1)  # ties: the class seen first
+    labels = [classes[k] for k in top.tolist()]
+    unknown = posteriors[np.arange(len(top)), top] <= 0
+    for i in np.flatnonzero(unknown).tolist():
+        labels[i] = None
+    return labels
+
+
+def top_classes(posteriors: NDArray[np.float64], classes: list[Any], most: int) -> list[Likely]:
+    """The `most` likeliest classes of each row with their probabilities, those of 0 left out.
+
+    >>> top_classes(np.array([[0.2, 0.8, 0.0]]), ["a", "b", "c"], 3)
+    [[('b', 0.8), ('a', 0.2)]]
+    """
+    if not classes:
+        return [[] for _ in posteriors]
+    order = np.argsort(-posteriors, axis=1, kind="stable")[:, :most]
+    values = np.take_along_axis(posteriors, order, axis=1)
+    named = classes.__getitem__
+    ranked = [
+        list(zip(map(named, row), probabilities))
+        for row, probabilities in zip(order.tolist(), values.tolist())
+    ]
+    there = (values > 0).sum(axis=1)
+    for i in np.flatnonzero(there < order.shape[1]).tolist():
+        del ranked[i][there[i] :]
+    return ranked
+
+
+def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float | None]:
+    """Novelty as predictions carry it: no number where there is none, and six digits.
+
+    >>> plain_novelty(np.array([1.23456789, np.inf]), 2), plain_novelty(None, 1)
+    ([1.23457, None], [None])
+    """
+    if values is None:
+        return [None] * rows
+    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
