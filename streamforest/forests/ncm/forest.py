@@ -60,9 +60,10 @@ class NCMForestClassifier(NCMVotes):
         Planes tried at a node of an SVM tree.
     metric
         "raw" columns, "standardised" by their variance, "within" the classes, "full" and "full-scaled"
-        by the whole covariance within the classes, drawn towards the identity or its diagonal (with more
-        than 320 columns: by the diagonal alone, also in trees that stand); "whitened" standardises once by the first rows, as the papers do. "auto": each tree has
-        one of them, rather one whose young trees err little.
+        by the whole covariance within the classes, drawn towards the identity or its diagonal. With more
+        than 320 columns these two use the diagonal alone, in existing trees as well. "whitened" standardises
+        once by the first rows, as the papers do. "auto": each tree has one of them, rather one whose young
+        trees err little.
     memory
         Rows kept. When it is full a random row of the class with the most goes. With w columns (rounded
         up to eight) a row takes 4·w + 12 bytes, and 12 more in every tree; a tree at most 2 nodes of 36
