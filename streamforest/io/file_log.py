@@ -2,9 +2,9 @@
 
 commit.json          what the last commit said; the only file that decides anything
 predictions.jsonl    one line an event, as long as commit.json says
-dead_letters.jsonl   what could not be taken, and why
+dead_letters.jsonl   events that were refused, and why
 journal.jsonl        one line a commit
-snapshots/           models and position, see `runtime/snapshots.py`
+snapshots/           models and position, see `runtime/checkpoint/store.py`
 lock                 held while a run is under way
 """
 

@@ -1,4 +1,4 @@
-"""Metrics of a process with a forest for each partition: one set each, told apart by the label `unit`."""
+"""Metrics of a process with a forest for each partition: one set each, with the label `partition`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WorkerMetrics(Collector):
         self.registry = CollectorRegistry()
         self.registry.register(self)
         owned = Gauge(
-            "streamforest_fleet_partitions", "Partitions of this process.", registry=self.registry
+            "streamforest_worker_partitions", "Partitions of this process.", registry=self.registry
         )
         owned.set_function(lambda: self._owned)
 
@@ -55,7 +55,7 @@ class WorkerMetrics(Collector):
                     family.name, Metric(family.name, family.documentation, family.type)
                 )
                 for sample in family.samples:
-                    labels: dict[str, Any] = {**sample.labels, "unit": str(number)}
+                    labels: dict[str, Any] = {**sample.labels, "partition": str(number)}
                     whole.samples.append(sample._replace(labels=labels))
         yield from families.values()
 

@@ -81,7 +81,9 @@ class PipelineMetrics:
             )
 
         self._events = counter("events", "Events read, by what became of them.", ["outcome"])
-        self._dead = counter("dead_letters", "Events refused, by reason.", ["reason"])
+        self._dead = counter(
+            "dead_letters", "Events that became dead letters, by reason.", ["reason"]
+        )
         self._labelled = counter("labelled_events", "Labelled events.", ["model"])
         self._correct = counter("correct_predictions", "Correct predictions.", ["model"])
         self._by_class = TopClasses(
@@ -89,7 +91,9 @@ class PipelineMetrics:
         )
         self._accuracy = gauge("accuracy_ratio", "Accuracy of the last 1000 labelled.", ["model"])
         self._kappa = gauge("kappa_ratio", "Cohen's kappa of the last 1000 labelled.", ["model"])
-        self._recall = gauge("newest_classes_recall_ratio", "Recall of 5 newest.", ["model"])
+        self._recall = gauge(
+            "newest_classes_recall_ratio", "Recall of the 5 newest classes.", ["model"]
+        )
         self._classes = gauge("classes", "Classes the model knows.", ["model"])
         self._new_class = gauge("last_new_class_timestamp_seconds", "When a class was last new.")
         self._learned = gauge("learned_events", "Events the model has learned.", ["model"])
@@ -128,10 +132,10 @@ class PipelineMetrics:
             _SLOW,
             registry,
         )
-        self._lag = gauge("consumer_lag_records", "Records not yet read.", ["partition"])
+        self._lag = gauge("consumer_lag_records", "Records not yet read.", ["topic", "partition"])
         self._commits = counter("commits", "Commits.")
-        self._doubts = counter("commits_in_doubt", "Commits whose outcome had to be asked for.")
-        self._commit_seconds = histogram("commit_seconds", "One commit.", _SLOW)
+        self._doubts = counter("commits_in_doubt", "Commits whose outcome was unknown at first.")
+        self._commit_seconds = histogram("commit_seconds", "Time of one commit.", _SLOW)
         self._committed_at = gauge("last_commit_timestamp_seconds", "Time of the last commit.")
         self._snapshots = counter("snapshots", "Snapshots that became durable.")
         self._snapshot_failures = counter(
@@ -141,12 +145,22 @@ class PipelineMetrics:
         )
         for reason in ("write", "check"):
             self._snapshot_failures.labels(reason)
-        self._stall = histogram("snapshot_stall_seconds", "What the stream waits for one.", _SLOW)
-        self._snapshot_seconds = histogram("snapshot_write_seconds", "Writing one.", _SLOW)
-        self._snapshot_bytes = gauge("snapshot_bytes", "Size of the last one.")
-        self._snapshot_at = gauge("last_snapshot_timestamp_seconds", "When one became durable.")
-        self._role = gauge("role", "1 for what this process is.", ["role"])
-        self._behind = gauge("standby_behind_events", "Committed and not yet followed.")
+        self._stall = histogram(
+            "snapshot_stall_seconds",
+            "Wait of the stream for a snapshot.",
+            _SLOW,
+        )
+        self._snapshot_seconds = histogram(
+            "snapshot_write_seconds", "Time to write a snapshot.", _SLOW
+        )
+        self._snapshot_bytes = gauge("snapshot_bytes", "Size of the last snapshot.")
+        self._snapshot_at = gauge(
+            "last_snapshot_timestamp_seconds", "When a snapshot last became durable."
+        )
+        self._role = gauge("role", "1 for the role of this process.", ["role"])
+        self._behind = gauge(
+            "standby_behind_events", "Events committed by the owner and not yet followed."
+        )
         self._partitions = gauge("owned_partitions", "Partitions that this process owns.")
         gauge("ready", "1 while the pipeline is at work.").set_function(
             lambda: float(self.why_not_ready() is None)
@@ -214,7 +228,7 @@ class PipelineMetrics:
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             for (topic, number), lag in self._ask_lag().items():
-                self._lag.labels(f"{topic}-{number}").set(lag)
+                self._lag.labels(topic, str(number)).set(lag)
 
     def _advanced(self, batch: BatchAdvanced) -> None:
         name, truth, predicted = batch.model, batch.truth, batch.predicted

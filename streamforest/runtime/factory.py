@@ -1,4 +1,4 @@
-"""From a checked pipeline to a run that stands where it last stood."""
+"""From a checked pipeline to a run that has recovered."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Worker(threading.Thread):
 
 
 class PartitionWorkers:
-    """The partitions of this process; `consume` until stopped, or until all there is has been read."""
+    """The workers of this process; `consume` until stopped, or until everything has been read."""
 
     def __init__(self, member: GroupMember, opening: Opening, telemetry: WorkersTelemetry) -> None:
         self.member = member

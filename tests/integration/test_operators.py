@@ -175,7 +175,7 @@ def test_adopting_keeps_its_place_in_the_group_however_long_it_takes(
     assert case.last_models() == learned(case.sent)
 
 
-def test_adopt_for_one_partition_of_a_fleet_at_work_is_refused(case: Case) -> None:
+def test_adopt_for_one_partition_of_a_pipeline_at_work_is_refused(case: Case) -> None:
     text = case.path.read_text(encoding="utf-8").replace(
         "session_timeout_ms", 'model_scope = "partition"\nsession_timeout_ms'
     )

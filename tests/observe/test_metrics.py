@@ -125,7 +125,7 @@ def test_a_standby_tells_no_lag_of_when_it_was_the_owner() -> None:
     metrics.on_event(RoleChanged("owner", 2))
     metrics.on_event(IterationDone())
     told = generate_latest(metrics.registry).decode()
-    assert 'streamforest_consumer_lag_records{partition="t-0"} 70.0' in told
+    assert 'streamforest_consumer_lag_records{partition="0",topic="t"} 70.0' in told
     metrics.on_event(RoleChanged("standby", 0, 100, 3))
     assert "streamforest_consumer_lag_records{" not in generate_latest(metrics.registry).decode()
 

@@ -46,7 +46,7 @@ class RetryPolicy:
         """The batch that could not be read last, and how often."""
 
     def recovered(self) -> None:
-        """Something went right."""
+        """Something succeeded: forget the failures."""
         self.failures, self.failing = 0, None
 
     def heard(self, silent: float) -> None:

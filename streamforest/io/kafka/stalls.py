@@ -1,4 +1,4 @@
-"""How far each partition has been read, and whether one that has more brings nothing."""
+"""How far each partition has been read, and whether one is stalled: it has records and brings none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class StallWatch:
-    """Where each partition stands, and since when."""
+    """The position of each partition, and since when it has been there."""
 
     def __init__(self, assignment: Assignment, stall_seconds: float) -> None:
         self._assignment = assignment

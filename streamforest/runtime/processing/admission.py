@@ -1,4 +1,4 @@
-"""Who may enter: each event is judged before it joins a batch, by the rules of the forests.
+"""Admission: each event is judged before it joins a batch, by the rules of the forests.
 
 `advance` refuses a batch as a whole, which is right for a caller who can mend it, and wrong for a
 stream in which strangers' events stand side by side. An `Admission` holds the same tables of features

@@ -1,4 +1,4 @@
-"""From the records of a poll to rows: what is taken, what is refused, what has to wait for a label.
+"""From the records of a poll to rows: which events are taken, refused, or wait for a label.
 
 Every decision depends on the records before it alone, in the journal's order: the same slices give the
 same decisions, however they are cut, in a first run and in recovery.

@@ -88,7 +88,7 @@ class Follower:
             # take over all the same, from a snapshot. Nor is the change accepted here, whatever was asked
             # for: snapshots of another state would stand under the names of the owner's.
             self.trouble = None
-            log.warning("standing by without following the journal: %s", error)
+            log.warning("standby without following the journal: %s", error)
             self._not_before = time.monotonic() + _ANOTHER_RULE
             self.close()
         except StreamForestError as error:
