@@ -93,7 +93,7 @@ def claim(folder: Path, identity: Mapping[str, str], mode: int = FILE_MODE) -> N
         told = read_json(path)
     except (FileNotFoundError, ValueError) as error:
         # another process of the group has just made it, or was killed doing so
-        log.warning("%s cannot be read and is written anew: %s", path, error)
+        log.warning("%s cannot be read and is written again: %s", path, error)
         told = None
     if not isinstance(told, dict):
         replace(path, ours, mode)

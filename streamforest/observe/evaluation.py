@@ -242,7 +242,7 @@ class Recent:
         return sum(self._hits) / len(self._hits) if self._hits else None
 
     def curve(self) -> list[float]:
-        """Accuracy of each stretch of the stream, oldest first."""
+        """Accuracy of each part of the stream, oldest first."""
         return [correct / events for events, correct in self._curve]
 
     def state(self) -> dict[str, Any]:

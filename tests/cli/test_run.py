@@ -112,7 +112,7 @@ def test_other_settings_than_the_run_began_with_are_exit_code_2() -> None:
     invoke("--max-events", "10")
     done = invoke("--set", "model.seed=5")
     assert done.exit_code == 2
-    assert "model.seed is 5 and was 0; put it back, or begin anew: --fresh" in done.stderr
+    assert "model.seed is 5 and was 0; put it back, or start over: --fresh" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -123,7 +123,7 @@ def test_a_model_that_is_new_to_a_run_is_exit_code_2_with_a_way_out() -> None:
     done = invoke()
     assert done.exit_code == 2
     assert (
-        "shadow.s is new: a run keeps the models it began with; remove it, or begin anew"
+        "shadow.s is new: a run keeps the models it began with; remove it, or start over"
         in done.stderr
     )
     assert done.stderr.count("\n") == 1

@@ -41,7 +41,7 @@ def test_on_kafka_the_way_out_is_another_name_on_the_same_topic() -> None:
     assert "another pipeline.name and topics.events = 'shop.events' (" in told
     assert "--fresh" not in told
     told = refusal({"main": forest(5)}, {**KAFKA, "labels": "shop.truth"})
-    assert "model.seed is 5 and was 0; put it back, or begin anew" in told
+    assert "model.seed is 5 and was 0; put it back, or start over" in told
     assert "topics.events = 'shop.events' and topics.labels = 'shop.truth'" in told
 
 

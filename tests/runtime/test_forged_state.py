@@ -150,7 +150,9 @@ def test_a_forged_file_is_a_snapshot_error(
     """With a fresh checksum, where one can be had."""
     usual = snapshot._canonical
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "_canonical", lambda c: usual(c).replace('"events":6', text))
+        patch.setattr(
+            snapshot, "_canonical", lambda c, **how: usual(c, **how).replace('"events":6', text)
+        )
         data = snapshot.encode(
             {"main": ConsistentForestClassifier(n_trees=1, seed=0)}, {"events": 6}
         )

@@ -401,7 +401,7 @@ def test_offsets_that_were_deleted_are_an_error(owner: Process) -> None:
 
 def test_a_partition_without_its_offset_was_recreated(owner: Process) -> None:
     owner.member.broker.positions = {}
-    with pytest.raises(RecoveryError, match="made anew"):
+    with pytest.raises(RecoveryError, match="recreated"):
         owner.run.recover()
 
 

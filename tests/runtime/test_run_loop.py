@@ -385,7 +385,7 @@ def test_a_partition_that_was_made_anew_is_not_taken_for_the_old_one(
             run.log.membership.try_acquire = lambda: answer  # type: ignore[method-assign]
             run.recover()
 
-        with pytest.raises(RecoveryError, match=r"up to offset 80, .*made anew.* --from log-end"):
+        with pytest.raises(RecoveryError, match=r"up to offset 80, .*recreated.* --from log-end"):
             recover({partition: 0})
         recover({("another", 0): 5})
         assert run.state.positions == {partition: 80, ("another", 0): 5}

@@ -113,7 +113,7 @@ class Assignment(abc.ABC):
             topic, number = gone[0]
             raise BrokerError(
                 f"the pipeline stands at offset {positions[gone[0]]} of {topic}-{number}, which is not "
-                "among the partitions that it reads: the topic is gone, was made anew with fewer, or "
+                "among the partitions that it reads: the topic is gone, was recreated with fewer, or "
                 "is not read any more. Start the pipeline under another name"
             )
 

@@ -88,7 +88,7 @@ class RetryPolicy:
         if gone:
             raise BrokerError(
                 f"the broker at {self.settings.servers} has no topic {', '.join(map(repr, gone))} any "
-                "more: make it anew and start again; without its journal, under another name"
+                "more: create it again and restart; without its journal, under another name"
             )
 
     def back_off(self, what: str, error: KafkaError) -> None:

@@ -30,7 +30,7 @@ class StallWatch:
 
     def note(self, polled: Mapping[Any, Any], held: Set[TopicPartition]) -> None:
         """Look at what a poll has brought. A partition that has records but has brought none for a
-        long time is begun anew; those that are `held` back are not meant to bring any.
+        long time is fetched again; those that are `held` back are not meant to bring any.
 
         The broker itself is asked where it ends: a fetch that was lost tells nothing.
         """
@@ -51,7 +51,7 @@ class StallWatch:
                 self._at[tp] = (position, now)
                 if position >= end:
                     continue
-                log.warning("%s-%d stalled at offset %d of %d; fetching anew", *tp, position, end)
+                log.warning("%s-%d stalled at offset %d of %d; fetching again", *tp, position, end)
                 consumer.seek(tp, position)
                 consumer.resume(tp)
 

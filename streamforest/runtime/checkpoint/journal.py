@@ -64,16 +64,16 @@ class CommitMetadata(msgspec.Struct, frozen=True):
 def read_commit_metadata(text: str) -> CommitMetadata:
     """What a commit said."""
     try:
-        standing = msgspec.json.decode(text, type=CommitMetadata)
+        metadata = msgspec.json.decode(text, type=CommitMetadata)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecoveryError(
             f"the last commit says {text[:100]!r}, which this version cannot read ({error})"
         ) from error
-    if standing.v != 1:
+    if metadata.v != 1:
         raise RecoveryError(
-            f"the last commit is of format {standing.v}: use the version of streamforest it is from"
+            f"the last commit is of format {metadata.v}: use the version of streamforest it is from"
         )
-    return standing
+    return metadata
 
 
 def read_entry(place: int, value: bytes) -> Entry:

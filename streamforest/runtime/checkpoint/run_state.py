@@ -122,12 +122,12 @@ class RunState:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotError(
-                f"holds no run that can be taken up ({type(error).__name__}: {error})"
+                f"holds no run that can be resumed ({type(error).__name__}: {error})"
             ) from error
         return state
 
     def restore_passing(self, told: Mapping[str, Any]) -> None:
-        """Take up windows, latencies and pace where they are known; else they begin anew, since
+        """Restore windows, latencies and pace where they are known; else they start over, since
         nothing depends on them.
         """
         try:
@@ -199,15 +199,15 @@ def _compare(
 
 
 def _remedy(source: Mapping[str, Any], undo: str = "put it back") -> str:
-    """How to go on, or to begin anew. What is on a broker stays there, so a run on Kafka begins anew
+    """How to go on, or to start over. What is on a broker stays there, so a run on Kafka starts over
     under another name, on the topics of the old one.
     """
     if "topic" not in source:
-        return f"{undo}, or begin anew: --fresh replaces this run, another run.folder keeps it"
+        return f"{undo}, or start over: --fresh replaces this run, another run.folder keeps it"
     topics = f"topics.events = {shown(source['topic'])}"
     if source.get("labels") not in (None, source["topic"]):
         topics += f" and topics.labels = {shown(source['labels'])}"
     return (
-        f"{undo}, or begin anew with another pipeline.name and {topics} (kafka.group_id and "
+        f"{undo}, or start over with another pipeline.name and {topics} (kafka.group_id and "
         "run.folder, where the file sets them, change too)"
     )

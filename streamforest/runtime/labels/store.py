@@ -256,8 +256,8 @@ class LabelStore:
                 entry = Waiting(_packed(x), time_of(at, "at"), _time(since), said)
                 store.waiting.put(_new(identity, store.waiting), entry)
             for identity, y, at, since, (topic, number, offset) in rows(state["early"], "early", 5):
-                lane, at_offset = (count(n, "place", LARGEST_OFFSET) for n in (number, offset))
-                place = str(topic), lane, at_offset
+                partition, at_offset = (count(n, "place", LARGEST_OFFSET) for n in (number, offset))
+                place = str(topic), partition, at_offset
                 held = Held(scalar(y, "a label"), time_of(at, "at"), _time(since), place)
                 store.early.put(_new(identity, store.early), held)
             for identity, labelled, since in rows(state["known"], "known", 3):

@@ -246,7 +246,7 @@ class Ownership:
             if partition in positions and partition not in uncommitted:
                 raise RecoveryError(
                     f"{partition[0]}-{partition[1]} was read up to offset {positions[partition]}, but "
-                    "the group has no offset of it any more: the topic was deleted and made anew. Give "
+                    "the group has no offset of it any more: the topic was deleted and recreated. Give "
                     "the pipeline another name to start over, or go on behind all that the topics hold "
                     "now with `streamforest snapshots adopt PIPELINE SNAPSHOT --from log-end`"
                 )

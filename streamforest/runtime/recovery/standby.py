@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 _BATCH = 5_000  # records advanced before the log is asked again who owns it
 _MAX_QUEUED = 1_000  # journal records in hand; no more are read until there are fewer
-_RETRY_AFTER = 5.0  # seconds before following is tried anew after something went wrong
-_ANOTHER_RULE = 60.0  # seconds before it is tried anew where the owner learns by another rule
+_RETRY_AFTER = 5.0  # seconds before following is tried again after a failure
+_ANOTHER_RULE = 60.0  # seconds before it is tried again where the owner learns by another rule
 
 
 class Follower:
@@ -74,7 +74,7 @@ class Follower:
         self.state, self.place, self._commit = state, last_commit.journal, last_commit.commit
 
     def step(self) -> None:
-        """Follow a little further. What goes wrong is told and tried anew, later: a standby that cannot
+        """Follow a little further. A failure is reported and tried again later: a standby that cannot
         follow is still there to take over from a snapshot.
         """
         if time.monotonic() < self._not_before:
