@@ -107,6 +107,11 @@ class Ownership:
                 self._heartbeat()
         finally:
             self._follower.close()
+        if self._context.last_commit is not None:
+            self.report_ready()
+
+    def report_ready(self) -> None:
+        """Report the owner at work. Not before the first commit of all: operators ask for it."""
         context = self._context
         partitions = len(context.state.positions)
         self._telemetry.on_event(RoleChanged("owner", partitions))
