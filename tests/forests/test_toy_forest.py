@@ -15,7 +15,7 @@ from support import contract, roundtrip
 from support.toy_forest import TOY, ToyForestClassifier
 
 import streamforest
-from streamforest.bench import models
+from streamforest.bench.forest import models
 from streamforest.cli import root
 from streamforest.errors import ConfigError, SnapshotError
 from streamforest.forests.core import registry
