@@ -247,7 +247,7 @@ def test_files_with_widened_matrices_still_load() -> None:
         wide[:, :old, :old] = array
         tensors[prefix + name] = wide.ravel()
 
-    widened("means.lens", 2)
+    widened("means.shrunk_covariance", 2)
     widened("tree.weights", 3)
     tensors[prefix + "means.scatter"] = np.diag(tensors[prefix + "means.scatter"]).ravel()
     tensors[prefix + "tree.metric_rows"] = np.full(3, 24)
@@ -261,8 +261,8 @@ def test_files_with_widened_matrices_still_load() -> None:
 @pytest.mark.parametrize(
     ("field", "at", "value"),
     [
-        ("jobs.begun", 0, None),
-        ("jobs.swap_at", 0, 731),
+        ("retraining_jobs.started", 0, None),
+        ("retraining_jobs.swap_at", 0, 731),
         ("tree.kept", 0, 2**53),
         ("tree.kept", 0, 2**20),
         ("tree.rounds", 0, 2**40),
@@ -285,7 +285,7 @@ def test_a_row_cannot_be_put_into_a_tree_twice() -> None:
     """With the clock of all jobs and their trees set back by an epoch as well."""
     forest = under_way(strategy="rolling")
     tensors, content = snapshot._parse(encode({"main": forest}))
-    for field in ("jobs.begun", "jobs.swap_at"):
+    for field in ("retraining_jobs.started", "retraining_jobs.swap_at"):
         tensors[f"models/main/0/{field}"] -= 64
     tensors["models/main/0/tree.born"][2:] -= 64
     with pytest.raises(SnapshotError, match="damaged"):

@@ -15,7 +15,7 @@ from support import contract, roundtrip
 from support.toy_forest import TOY, ToyForestClassifier
 
 import streamforest
-from streamforest.bench import models
+from streamforest.bench.forest import models
 from streamforest.cli import root
 from streamforest.errors import ConfigError, SnapshotError
 from streamforest.forests.core import registry
@@ -71,7 +71,7 @@ def test_a_pipeline_file_names_it(toy: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     file = tmp_path / "toy.toml"
     file.write_text(
-        f'[pipeline]\nname = "toy"\n[source]\ndataset = "digits"\nevents = 900\n'
+        f'[pipeline]\nname = "toy"\n[source]\ndataset = "digits"\nmax_events = 900\n'
         f'[model]\nkind = "toy"\nshare = 5\n[run]\nfolder = "{folder}"\n'
     )
     result = CliRunner().invoke(root, ["run", str(file), "--quiet"])

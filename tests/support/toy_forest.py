@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.core.base import Forest
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.registry import Entry
 from streamforest.forests.core.serialization import LARGEST, demand
 from streamforest.kernels.core.operations import LEARN, PREDICT
@@ -63,16 +64,13 @@ class ToyForestClassifier(Forest):
         first: int,
         last: int,
         want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
+        batch: Batch,
         votes: NDArray[np.int64],
     ) -> bool:
+        y, op = batch.y, batch.op
         for t in range(first, last):
             counts = self._counts[t]
-            for r in range(self._progress[t], len(X)):
+            for r in range(self._progress[t], len(y)):
                 if op[r] & LEARN and y[r] >= len(counts):
                     want[0] = y[r] + 1
                     return False

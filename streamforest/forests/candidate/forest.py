@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamforest.forests.candidate import state as candidate_state
 from streamforest.forests.candidate.arrays import enlarge, is_slack, nbytes, pack, plant
 from streamforest.forests.core.base import Forest
+from streamforest.forests.core.batch import Batch
 from streamforest.kernels.candidate.layout import Trees
 from streamforest.kernels.core.array_table import Addresses, ArrayTable
 from streamforest.kernels.core.compiling import Announced
@@ -65,11 +66,7 @@ class CandidateForest(Forest):
         first: int,
         last: int,
         want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
+        batch: Batch,
         votes: NDArray[np.int64],
     ) -> bool:
         arrays = self._kernel_arrays()
@@ -78,11 +75,11 @@ class CandidateForest(Forest):
             first,
             last,
             want,
-            X,
-            y,
-            op,
-            known,
-            reuse,
+            batch.X,
+            batch.y,
+            batch.op,
+            batch.known,
+            batch.reuse,
             votes,
             *self._kernel_flags(),
         )

@@ -16,6 +16,8 @@ from river import base
 
 from streamforest.errors import FeatureError, InputError
 from streamforest.forests.core.batch import (
+    Answers,
+    Batch,
     length,
     operations,
     other_than_numbers,
@@ -23,7 +25,7 @@ from streamforest.forests.core.batch import (
     records,
     split_fresh,
 )
-from streamforest.forests.core.engine import NO_ANSWER, WANTS, Engine
+from streamforest.forests.core.engine import WANTS, Engine
 from streamforest.forests.core.features import UNSEEN, FeatureTable
 from streamforest.forests.core.labels import Label, LabelTable, as_list, index_labels
 from streamforest.forests.core.parameters import MOST_TREES, check_choice, check_int
@@ -41,8 +43,8 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     largest: ClassVar[float] = float("inf")  # beyond this a finite value is refused
 
-    _answering: NDArray[np.int64] | None = None
-    """Which rows of the last batch, as it was moved, answered; None: each of them."""
+    tells_novelty: ClassVar[bool] = False
+    """Whether `answers` says how new each row is to the forest."""
 
     # Constructor arguments every forest has; subclasses store them under these names.
     n_trees: int
@@ -136,7 +138,7 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """Learn the rows of a frame in order: the same as `learn_one` in a loop."""
-        self._take(X, y, np.full(length(X), LEARN, np.uint8), answer=False)
+        self._learn(X, y)
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
         """The probabilities of every class for the rows of a frame."""
@@ -151,12 +153,6 @@ class Forest(Engine, base.MiniBatchClassifier):
         return pd.Series(answers, index=_index_of(X), dtype=None if labels else "object")
 
     # ---- the contract
-
-    def advance_with_novelty(
-        self, X: Any, y: Any = None, op: Any = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """`advance`, and how new each row was when its turn came; None of a forest that cannot tell."""
-        return self.advance(X, y, op), None
 
     def advance(
         self,
@@ -183,35 +179,56 @@ class Forest(Engine, base.MiniBatchClassifier):
         before any class is all zeros; a row that was only learned is NaN. A bad row refuses the
         whole call, names the row and nothing is learned.
         """
-        return self._take(X, y, op, answer=True)
+        return self._answer(X, y, op, novelty=False).posteriors
 
-    def _take(self, X: Any, y: Any, op: Any, *, answer: bool) -> NDArray[np.float64]:
-        """`advance`, whose answers are not worth their memory where nobody asks for them."""
+    def answers(self, X: Any, y: Any = None, op: Any = None) -> Answers:
+        """`advance`, with all that the forest has to say of each row before learning it."""
+        return self._answer(X, y, op, novelty=self.tells_novelty)
+
+    def _answer(self, X: Any, y: Any, op: Any, *, novelty: bool) -> Answers:
         with self._lock:
-            self._features.begin()
-            n_classes = len(self._labels)
-            try:
-                n = length(X)
-                labels = [None] * n if y is None else as_list(y, n)
-                ops = operations(op, labels)
-                learns = (ops & LEARN) != 0
-                rows, known_features = self._encode(X, learns)
-                index, known_classes = index_labels(self._labels, labels, learns)
-            except InputError:
-                self._features.rollback()
-                self._labels.truncate(n_classes)
-                raise
-            self._routed = self._answering = None
-            if answer and self._features.fresh:
-                rows, index, split, known_features, answers = split_fresh(
-                    self._features.fresh, rows, index, ops, known_features, UNSEEN
-                )
-                self._answering = answers
-                scores = self._advance(rows, index, split, known_features, answer)[answers]
-            else:
-                scores = self._advance(rows, index, ops, known_features, answer)
+            batch, known_classes = self._prepare(X, y, op)
+            whole, of_row = batch, None
+            if self._features.fresh:
+                whole, of_row = split_fresh(batch, self._features.fresh, UNSEEN)
+            if novelty:
+                whole.novelty = np.full(len(whole.X), np.nan)
+            scores = self._advance(whole, answer=True)
             self._tidy()
-            return posteriors(scores, ops, known_classes) if answer else NO_ANSWER
+            new = whole.novelty
+            if of_row is not None:
+                scores, new = scores[of_row], None if new is None else new[of_row]
+            if new is not None:
+                new[(batch.op & PREDICT) == 0] = np.nan
+            return Answers(posteriors(scores, batch.op, known_classes), new)
+
+    def _learn(self, X: Any, y: Any) -> None:
+        """Learn rows whose answers nobody asks for: they are not worth their memory."""
+        with self._lock:
+            batch, _ = self._prepare(X, y, np.full(length(X), LEARN, np.uint8))
+            self._advance(batch, answer=False)
+            self._tidy()
+
+    def _prepare(self, X: Any, y: Any, op: Any) -> tuple[Batch, NDArray[np.int64]]:
+        """Any input as a batch, with the number of classes known as of each row.
+
+        New features and classes enter their tables, unless anything in the input is refused.
+        """
+        self._features.begin()
+        n_classes = len(self._labels)
+        try:
+            n = length(X)
+            labels = [None] * n if y is None else as_list(y, n)
+            ops = operations(op, labels)
+            learns = (ops & LEARN) != 0
+            rows, known_features = self._encode(X, learns)
+            index, known_classes = index_labels(self._labels, labels, learns)
+        except InputError:
+            self._features.rollback()
+            self._labels.truncate(n_classes)
+            raise
+        self._routed = None
+        return Batch(rows, index, ops, known_features), known_classes
 
     def predict_trees(self, X: ArrayLike | pd.DataFrame) -> NDArray[np.int64]:
         """The answer of each tree by itself: class indices [trees, rows], -1 where it has none yet."""
@@ -225,10 +242,10 @@ class Forest(Engine, base.MiniBatchClassifier):
         rows, known = self._encode(X, np.zeros(n, np.bool_))
         out = np.empty((self.n_trees, n), np.int64)
         ops = np.full(n, PREDICT, np.uint8)
-        y = np.full(n, -1, np.int64)
+        batch = Batch(rows, np.full(n, -1, np.int64), ops, known)
         for t in range(self.n_trees):
             votes = self._new_votes(n)
-            self._call(t, t + 1, self._want, rows, y, ops, known, False, votes)
+            self._call(t, t + 1, self._want, batch, votes)
             if votes.size:
                 scores = self._alone(votes)
                 out[t] = np.where(scores.any(axis=1), scores.argmax(axis=1), -1)

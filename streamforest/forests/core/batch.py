@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,51 @@ from numpy.typing import ArrayLike, NDArray
 
 from streamforest.errors import FeatureError, InputError, LabelError
 from streamforest.kernels.core.operations import BOTH, LEARN, PREDICT
+
+_NO_DISTANCES = np.zeros((0, 0), np.float32)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows on their way through the trees, in order.
+
+    Parameters
+    ----------
+    X, y, op
+        Values, class indices (-1 without a label), and what is done with each row.
+    known
+        Features known as of each row.
+    reuse
+        Whether the trees' routes are those of this very row: it was just predicted.
+    novelty
+        Gets how new each row is, in forests that can tell; None if nobody asks.
+    distances
+        What such a forest makes that of: the distance of each row from what each tree knows.
+    """
+
+    X: NDArray[np.float64]
+    y: NDArray[np.int64]
+    op: NDArray[np.uint8]
+    known: NDArray[np.int64]
+    reuse: bool = False
+    novelty: NDArray[np.float64] | None = None
+    distances: NDArray[np.float32] = field(default_factory=lambda: _NO_DISTANCES)
+
+    def cut(self, rows: slice) -> Batch:
+        """Some of the rows."""
+        novelty = None if self.novelty is None else self.novelty[rows]
+        return Batch(
+            self.X[rows], self.y[rows], self.op[rows], self.known[rows], self.reuse, novelty
+        )
+
+
+class Answers(NamedTuple):
+    """What a model says of the rows of a batch, each before it was learned."""
+
+    posteriors: NDArray[np.float64]
+    """One column a class, in the order of `classes_` after the batch."""
+    novelty: NDArray[np.float64] | None = None
+    """How new each row was, NaN for rows that were only learned; None from a forest that cannot tell."""
 
 
 def length(X: Any) -> int:
@@ -79,24 +125,14 @@ def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:
 
 
 def split_fresh(
-    fresh: list[tuple[int, int]],
-    rows: NDArray[np.float64],
-    index: NDArray[np.int64],
-    op: NDArray[np.uint8],
-    known: NDArray[np.int64],
-    unseen: float,
-) -> tuple[
-    NDArray[np.float64],
-    NDArray[np.int64],
-    NDArray[np.uint8],
-    NDArray[np.int64],
-    NDArray[np.int64],
-]:
+    batch: Batch, fresh: list[tuple[int, int]], unseen: float
+) -> tuple[Batch, NDArray[np.int64]]:
     """The same batch with rows that bring a category of their own taken in two.
 
     To be predicted such a row has a value nobody knows; to be learned it has its new code. The last
     array says which row of the new batch answers for each of the old.
     """
+    rows, op = batch.X, batch.op
     columns: dict[int, list[int]] = {}
     for r, j in fresh:
         if op[r] == BOTH:
@@ -105,12 +141,12 @@ def split_fresh(
     twice[list(columns)] = 2
     origin = np.repeat(np.arange(len(rows)), twice)
     answers = np.cumsum(twice) - twice
-    rows, index, op, known = rows[origin], index[origin], op[origin], known[origin]
+    rows, op = rows[origin], op[origin]
     for r, of_it in columns.items():
-        at = answers[r]
-        rows[at, of_it] = unseen
-        op[at], op[at + 1] = PREDICT, LEARN
-    return rows, index, op, known, answers
+        first = answers[r]
+        rows[first, of_it] = unseen
+        op[first], op[first + 1] = PREDICT, LEARN
+    return Batch(rows, batch.y[origin], op, batch.known[origin]), answers
 
 
 def posteriors(

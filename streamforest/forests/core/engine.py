@@ -1,4 +1,4 @@
-"""How a forest's trees are moved through rows: epochs, threads, growth, and what an interrupt leaves.
+"""How a forest's trees process rows: epochs, threads, growth, and what an interrupt leaves.
 
 A subclass owns arrays and a kernel (`_call`), and says how the arrays grow and what of them a snapshot
 holds. Everything that learns or predicts ends in `_call`, or for single events in `_call_one`.
@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import StreamForestError
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.labels import LabelTable
 from streamforest.kernels.core.operations import LEARN
 
 EPOCH = 64
-_CHUNK = 8192  # rows of a batch that are moved at a time, at most
-_MOST_VOTES = 1 << 22  # numbers that hold their votes: fewer rows where there are many classes
+_CHUNK = 8192  # rows of a batch that are processed at a time, at most
+_MAX_VOTES = 1 << 22  # numbers that hold their votes: fewer rows where there are many classes
 _WORTH_THREADS = 64  # tree-rows below which handing work to threads costs more than it saves
 NO_ANSWER = np.zeros((0, 0))
 WANTS = 8  # kinds of arrays a kernel may ask to enlarge, at most
@@ -69,6 +70,8 @@ class Engine(abc.ABC):
         self._one_y = np.zeros(1, np.int64)
         self._one_known = np.zeros(1, np.int64)
         self._one_votes = self._new_votes(1)
+        no_row, no_op = np.zeros((1, 0)), np.zeros(1, np.uint8)
+        self._one_batch = Batch(no_row, self._one_y, no_op, self._one_known)
         self._routed: bytearray | None = None  # the row that `_routes` belongs to
         self._pool: ThreadPoolExecutor | None = None
         self._pool_process = self._pool_size = 0
@@ -87,14 +90,10 @@ class Engine(abc.ABC):
         first: int,
         last: int,
         want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
+        batch: Batch,
         votes: NDArray[np.int64],
     ) -> bool:
-        """Move trees `first` to `last` through the rows, adding to `votes`.
+        """Take trees `first` to `last` through the rows, adding to `votes`.
 
         False if an array is too small for what comes next: `want` then says what is needed, and
         after `_enlarge(want)` the same call goes on where it stopped (`_progress`).
@@ -121,7 +120,7 @@ class Engine(abc.ABC):
         """Size and shape of the forest."""
 
     def _new_votes(self, n: int) -> NDArray[np.int64]:
-        """Room for the votes on `n` rows. Forests with several opinions a tree have a further axis."""
+        """Room for the votes on `n` rows. Forests with several experts have a further axis."""
         return np.zeros((n, len(self._labels)), np.int64)
 
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
@@ -131,7 +130,7 @@ class Engine(abc.ABC):
     def _mix_and_judge(
         self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
     ) -> NDArray[Any]:
-        """The same for rows just moved through, where weights may change with each label."""
+        """The same for rows just processed, where weights may change with each label."""
         return self._mix(votes)
 
     def _observe(
@@ -146,20 +145,18 @@ class Engine(abc.ABC):
     def _end_epoch(self) -> None:
         """What changes between epochs: shared stores, what trees know of each other."""
 
-    # ---- moving the trees
+    # ---- processing rows
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
         return self._call(
-            0,
-            self.n_trees,
-            self._want,
-            X,
-            self._one_y,
-            op,
-            self._one_known,
-            reuse,
-            self._one_votes,
+            0, self.n_trees, self._want, self._one_event(X, op, reuse), self._one_votes
         )
+
+    def _one_event(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> Batch:
+        """The batch of the one row that the buffers hold; the object is used again and again."""
+        batch = self._one_batch
+        batch.X, batch.op, batch.reuse = X, op, reuse
+        return batch
 
     def _tidy(self) -> None:
         """Give back memory that is no longer needed. Called after batches and now and then."""
@@ -189,33 +186,28 @@ class Engine(abc.ABC):
         if self._n_learned % _CHUNK == 0:
             self._tidy()
 
-    def _advance(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        answer: bool,
-    ) -> NDArray[Any]:
-        """Move all trees through the rows, cut at epoch boundaries where the forest has epochs."""
+    def _advance(self, batch: Batch, answer: bool) -> NDArray[Any]:
+        """Take all trees through the rows, cut at epoch boundaries where the forest has epochs."""
         self._refuse_if_broken()
-        scores = [] if len(X) else [self._mix(self._new_votes(0))]
-        learns = (op & LEARN) != 0
+        n = len(batch.X)
+        scores = [] if n else [self._mix(self._new_votes(0))]
+        learns = (batch.op & LEARN) != 0
         clock = self._n_learned + np.cumsum(learns)  # after each row
         start = 0
-        at_once = max(EPOCH, min(_CHUNK, _MOST_VOTES // max(1, self._new_votes(1).size)))
+        at_once = max(EPOCH, min(_CHUNK, _MAX_VOTES // max(1, self._new_votes(1).size)))
         try:
-            while start < len(X):
-                stop = min(len(X), start + at_once)
+            while start < n:
+                stop = min(n, start + at_once)
                 boundary = 0
                 if self._cuts_epochs:
                     boundary = next_boundary(self._n_learned)
                     stop = min(stop, int(np.searchsorted(clock, boundary)) + 1)
-                    self._observe(X[start:stop], y[start:stop], learns[start:stop])
-                cut = slice(start, stop)
+                part = batch.cut(slice(start, stop))
+                if self._cuts_epochs:
+                    self._observe(part.X, part.y, learns[start:stop])
                 votes = self._new_votes(stop - start)
-                self._move(X[cut], y[cut], op[cut], known[cut], votes)
-                mixed = self._mix_and_judge(votes, y[cut], op[cut])
+                self._process(part, votes)
+                mixed = self._mix_and_judge(votes, part.y, part.op)
                 if answer:
                     scores.append(mixed)
                 self._n_learned = int(clock[stop - 1])
@@ -228,18 +220,11 @@ class Engine(abc.ABC):
             raise
         return scores[0] if len(scores) == 1 else np.concatenate(scores or [NO_ANSWER])
 
-    def _move(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        votes: NDArray[np.int64],
-    ) -> None:
-        """All trees through these rows, on as many threads as are worth it."""
+    def _process(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+        """Take all trees through these rows, on as many threads as are worth it."""
         jobs = min(self.n_jobs, self.n_trees)
-        if jobs == 1 or len(X) * self.n_trees < _WORTH_THREADS * jobs:
-            while not self._call(0, self.n_trees, self._want, X, y, op, known, False, votes):
+        if jobs == 1 or len(batch.X) * self.n_trees < _WORTH_THREADS * jobs:
+            while not self._call(0, self.n_trees, self._want, batch, votes):
                 self._enlarge(self._want)
             return
         cuts = [self.n_trees * j // jobs for j in range(jobs + 1)]
@@ -247,7 +232,7 @@ class Engine(abc.ABC):
         wants = [np.zeros(WANTS, np.int64) for _ in range(jobs)]
 
         def work(j: int) -> bool:
-            return self._call(cuts[j], cuts[j + 1], wants[j], X, y, op, known, False, shares[j])
+            return self._call(cuts[j], cuts[j + 1], wants[j], batch, shares[j])
 
         todo = list(range(jobs))
         while todo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from streamforest.forests.ncm import holdout, inspection, presets
 from streamforest.forests.ncm import state as ncm_state
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.votes import NCMVotes
-from streamforest.kernels.core.operations import LEARN
 
 _LARGEST = 1e15
 _WARM_ROWS = 192
@@ -232,6 +231,8 @@ class NCMForestClassifier(NCMVotes):
 
     # ---- how new an event is
 
+    tells_novelty: ClassVar[bool] = True
+
     def novelty_one(self, x: dict[Any, Any]) -> float:
         """How unlike everything known an event is, before any label exists: about 1 for what is usual.
 
@@ -243,23 +244,9 @@ class NCMForestClassifier(NCMVotes):
 
     def novelty_many(self, X: Any) -> NDArray[np.float64]:
         """`novelty_one` for each row of a batch."""
-        return self.advance_with_novelty(X)[1]
-
-    def advance_with_novelty(
-        self, X: Any, y: Any = None, op: Any = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """`advance`, and how new each row was when its turn came (of rows only learned: NaN)."""
-        with self._lock:
-            self._novelty = []
-            try:
-                P = self.advance(X, y, op)
-                parts = self._novelty
-            finally:
-                self._novelty = None
-            novelty = np.concatenate([*parts, np.zeros(0)])
-            if self._answering is not None:
-                novelty = novelty[self._answering]
-            return P, np.where(np.isnan(P).all(axis=1), np.nan, novelty) if P.size else novelty
+        novelty = self.answers(X).novelty
+        assert novelty is not None
+        return novelty
 
     # ---- recorded sets
 
@@ -294,7 +281,7 @@ class NCMForestClassifier(NCMVotes):
         self._params["grows"] = self._params["judges"] = 0
         self._taking_in = "trees" if trees else "memory"
         try:
-            self._take(X, y, np.full(length(X), LEARN, np.uint8), answer=False)
+            self._learn(X, y)
             if self._n_columns > max(self._old_columns, ncm_width.WIDE):
                 # what comes next would make trees of both widths; an epoch's end would not
                 self._new_columns()

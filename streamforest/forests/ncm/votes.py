@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.rows import NCMRows
 from streamforest.kernels.core.array_table import Seats
@@ -22,7 +23,6 @@ from streamforest.kernels.ncm.neighbours import settle_distances
 from streamforest.kernels.ncm.row_memory import MEAN
 
 _UNJUDGED = BLENDS.min(axis=1) + BLENDS[:, blending.TREES] / 8  # all are heard, trees most
-_NOTHING = np.zeros((0, 0), np.float32)
 _NO_OUT = np.zeros((0, 0), np.int64)
 
 
@@ -44,10 +44,6 @@ class NCMVotes(NCMRows):
         self._slots = np.full(1, -1, np.int32)
         self._note_columns()
         self._taking_in: str | None = None
-        self._novelty: list[NDArray[np.float64]] | None = (
-            None  # of the rows of a call, if asked for
-        )
-        self._strange = _NOTHING
         self._readdress()
         self._one_slots = np.full(1, -1, np.int32)
         self._one_out = _NO_OUT
@@ -87,11 +83,8 @@ class NCMVotes(NCMRows):
         first: int,
         last: int,
         want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
+        batch: Batch,
         slots: NDArray[np.int32],
-        reuse: bool,
         votes: NDArray[np.int64],
         out: NDArray[np.int64],
     ) -> bool:
@@ -102,18 +95,18 @@ class NCMVotes(NCMRows):
             first,
             last,
             want,
-            X,
-            y,
-            op,
+            batch.X,
+            batch.y,
+            batch.op,
             slots,
             self._n_learned,
             self._n_columns,
             self._n_seen,
             self._speaker,
             self._blend_step,
-            reuse,
+            batch.reuse,
             votes,
-            self._strange,
+            batch.distances,
             out,
         )
 
@@ -122,14 +115,10 @@ class NCMVotes(NCMRows):
         first: int,
         last: int,
         want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
+        batch: Batch,
         votes: NDArray[np.int64],
     ) -> bool:
-        return self._run(TREES, first, last, want, X, y, op, self._slots, reuse, votes, _NO_OUT)
+        return self._run(TREES, first, last, want, batch, self._slots, votes, _NO_OUT)
 
     # ---- epochs
 
@@ -217,24 +206,16 @@ class NCMVotes(NCMRows):
             self._tally,
         )
 
-    def _move(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        votes: NDArray[np.int64],
-    ) -> None:
-        if self._novelty is not None:
-            self._strange = np.full((self.n_trees + 1, len(X)), np.nan, np.float32)
+    def _process(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+        if batch.novelty is not None:
+            batch.distances = np.full((self.n_trees + 1, len(batch.X)), np.nan, np.float32)
         if self._taking_in == "memory":
-            self._call(0, 0, self._want, X, y, op, known, False, votes)  # the class means only
+            self._call(0, 0, self._want, batch, votes)  # the class means only
         else:
-            super()._move(X, y, op, known, votes)
-        if self._novelty is not None:
-            self._novelty.append(novelty.novelty(self._strange, self._mix(votes)))
-            self._strange = _NOTHING
-        self._settle_rows(X, y, op, votes)
+            super()._process(batch, votes)
+        if batch.novelty is not None:
+            batch.novelty[:] = novelty.novelty(batch.distances, self._mix(votes))
+        self._settle_rows(batch.X, batch.y, batch.op, votes)
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
         parts = TREES | BLEND
@@ -244,16 +225,14 @@ class NCMVotes(NCMRows):
                 self._one_votes = self._new_votes(1)
         elif self._one_out.shape[1] != self._one_votes.shape[2]:
             self._one_out = np.zeros((1, self._one_votes.shape[2]), np.int64)
+        batch = self._one_event(X, op, reuse)
         while not self._run(
             parts,
             0,
             self.n_trees,
             self._want,
-            X,
-            self._one_y,
-            op,
+            batch,
             self._one_slots,
-            reuse,
             self._one_votes,
             self._one_out,
         ):

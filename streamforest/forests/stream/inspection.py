@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import ParameterError
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream import baseline_inspection
 from streamforest.kernels.core.operations import PREDICT
@@ -125,7 +126,7 @@ def debug_one(forest: StreamForestClassifier, x: dict[Any, Any], tree: int | Non
     if row.shape[1] > forest._columns:
         forest._widen(row.shape[1])
     votes = _ask(forest, 0, forest.n_trees, row)
-    forest._process_baselines(row, _NO_LABEL, _PREDICT, _known(forest), votes)
+    forest._process_baselines(_unlabelled(forest, row), votes)
     lines = [f"forest of {forest.n_trees} trees: {_best(forest, forest._mix(votes)[0])}"]
     for name, share, of_it in zip(_OPINIONS, _shares(forest).tolist(), votes[0]):
         lines.append(f"  {name:12} {share:4.0%}: {_best(forest, of_it)}")
@@ -166,13 +167,12 @@ def _ask(
 ) -> NDArray[np.int64]:
     votes = forest._new_votes(1)
     forest._routed = None
-    known = _known(forest)
-    forest._call(first, last, forest._want, row, _NO_LABEL, _PREDICT, known, False, votes)
+    forest._call(first, last, forest._want, _unlabelled(forest, row), votes)
     return votes
 
 
-def _known(forest: StreamForestClassifier) -> NDArray[np.int64]:
-    return np.array([len(forest._features)])
+def _unlabelled(forest: StreamForestClassifier, row: NDArray[np.float64]) -> Batch:
+    return Batch(row, _NO_LABEL, _PREDICT, np.array([len(forest._features)]))
 
 
 def _best(forest: StreamForestClassifier, scores: NDArray[Any], most: int = 3) -> str:

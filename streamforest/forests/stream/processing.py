@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streamforest.errors import FeatureError
 from streamforest.forests.core.base import Forest
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream.baselines import BaselineModels
@@ -114,11 +115,7 @@ class StreamProcessing(Forest):
         first: int,
         last: int,
         want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
+        batch: Batch,
         votes: NDArray[np.int64],
         out: NDArray[np.int64],
     ) -> int:
@@ -129,14 +126,14 @@ class StreamProcessing(Forest):
             first,
             last,
             want,
-            X,
-            y,
-            op,
-            known,
+            batch.X,
+            batch.y,
+            batch.op,
+            batch.known,
             self._n_learned,
             self._vote_power,
             self._baselines.max_bytes,
-            reuse,
+            batch.reuse,
             votes,
             out,
         )
@@ -146,18 +143,13 @@ class StreamProcessing(Forest):
         first: int,
         last: int,
         want: NDArray[np.int64],
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        reuse: bool,
+        batch: Batch,
         votes: NDArray[np.int64],
     ) -> bool:
-        self._n_known = int(known[-1]) if len(known) else 0
-        if X.shape[1] > self._columns:
-            self._widen(X.shape[1])
-        done = self._run(TREES, first, last, want, X, y, op, known, reuse, votes, _NO_OUT)
-        return done == DONE
+        self._n_known = int(batch.known[-1]) if len(batch.known) else 0
+        if batch.X.shape[1] > self._columns:
+            self._widen(batch.X.shape[1])
+        return self._run(TREES, first, last, want, batch, votes, _NO_OUT) == DONE
 
     def _enlarge(self, want: NDArray[np.int64]) -> None:
         self._trees = stream_arrays.enlarge(self._trees, want)
@@ -281,29 +273,13 @@ class StreamProcessing(Forest):
         mixing.mix_and_judge(votes, y, op, self._loss, out)
         return out
 
-    def _move(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        votes: NDArray[np.int64],
-    ) -> None:
-        super()._move(X, y, op, known, votes)
-        self._process_baselines(X, y, op, known, votes)
+    def _process(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+        super()._process(batch, votes)
+        self._process_baselines(batch, votes)
 
-    def _process_baselines(
-        self,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        op: NDArray[np.uint8],
-        known: NDArray[np.int64],
-        votes: NDArray[np.int64],
-    ) -> None:
-        """Naive Bayes and the linear rule through these rows."""
-        while (
-            self._run(BASELINES, 0, 0, self._want, X, y, op, known, False, votes, _NO_OUT) != DONE
-        ):
+    def _process_baselines(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+        """Take naive Bayes and the linear rule through these rows."""
+        while self._run(BASELINES, 0, 0, self._want, batch, votes, _NO_OUT) != DONE:
             self._baselines.enlarge()
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
@@ -318,19 +294,10 @@ class StreamProcessing(Forest):
         if self._one_out.shape[1] != classes:
             self._one_out = np.zeros((1, classes), np.int64)
         self._n_known = self._one_known[0] = len(self._features)
+        batch = self._one_event(X, op, reuse)
         while True:
             ended = self._run(
-                parts,
-                0,
-                self.n_trees,
-                self._want,
-                X,
-                self._one_y,
-                op,
-                self._one_known,
-                reuse,
-                self._one_votes,
-                self._one_out,
+                parts, 0, self.n_trees, self._want, batch, self._one_votes, self._one_out
             )
             if ended == DONE:
                 return True

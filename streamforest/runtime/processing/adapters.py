@@ -9,7 +9,6 @@ Whole batches go through the forest this way, and the bits are those of `predict
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ from river import compose
 
 from streamforest import LEARN, PREDICT
 from streamforest.forests.core.base import Forest
+from streamforest.forests.core.batch import Answers
 from streamforest.runtime.processing.admission import Rows
 
 
@@ -50,16 +50,6 @@ class Model(Protocol):
         """Size and shape."""
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a model says of each row of a batch, before it learns the row."""
-
-    posteriors: NDArray[np.float64]
-    """One column a class, in the order of `classes_` after the batch."""
-    novelty: NDArray[np.float64] | None = None
-    """How new each row was; None of a model that cannot tell."""
-
-
 class ForestModel:
     """A forest of this package as a model of the loop."""
 
@@ -79,7 +69,7 @@ class ForestModel:
 
     def advance(self, rows: Rows) -> Answers:
         """Predict, then learn, row by row."""
-        return Answers(*self.forest.advance_with_novelty(rows.table, rows.y, rows.op))
+        return self.forest.answers(rows.table, rows.y, rows.op)  # type: ignore[no-any-return]
 
     def clone(self) -> ForestModel:
         """A new one that has learned nothing."""
@@ -111,7 +101,7 @@ class RiverModel(ForestModel):
         An event on which a step fails (all zeros to a `Normalizer`) is one without features.
         """
         features, labels, kinds, wanted = self._rows(rows.dicts, rows.y, rows.op)
-        posteriors, novelty = self.forest.advance_with_novelty(features, labels, kinds)
+        posteriors, novelty = self.forest.answers(features, labels, kinds)
         return Answers(posteriors[wanted], None if novelty is None else novelty[wanted])
 
     def _rows(

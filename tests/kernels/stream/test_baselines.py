@@ -1,4 +1,4 @@
-"""The plain opinions and the mix, held against a re-telling in plain Python."""
+"""The baselines and the mix, compared with the same in plain Python."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _softmax(scores: list[float]) -> list[float]:
 
 
 class Reference:
-    """Both opinions, by dicts and loops; no fading, features of a known and constant spread."""
+    """Both baselines, by dicts and loops; no fading, features of a known and constant spread."""
 
     def __init__(self, spread: np.ndarray, categorical: np.ndarray) -> None:
         self.mean, self.variance, _ = spread
@@ -109,7 +109,7 @@ class Reference:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_opinions_are_those_of_the_reference(seed: int) -> None:
+def test_both_baselines_are_those_of_the_reference(seed: int) -> None:
     X, y, categorical = _events(240, seed)
     deviation = np.nanstd(X, axis=0)
     spread = np.stack([np.nanmean(X, axis=0), deviation**2, 1.0 / deviation])
@@ -184,7 +184,7 @@ def test_the_bound_takes_tables_first_and_then_everything() -> None:
     assert nothing.silent
 
 
-def test_predicting_leaves_the_plain_opinions_alone() -> None:
+def test_predicting_leaves_the_baselines_alone() -> None:
     X, y, categorical = _events(100, 7)
     spread = np.tile([[0.5], [2.0], [0.7]], 5)
     plain = BaselineModels(LARGE)
@@ -204,7 +204,7 @@ def test_the_mix_follows_the_errors_of_mixtures() -> None:
     n, classes = 300, 4
     y = rng.integers(0, classes, n)
     P = rng.dirichlet(np.ones(classes), (n, 4))
-    P[:, 1] = 0.5 * P[:, 1] + 0.5 * np.eye(classes)[y]  # the second opinion is the best
+    P[:, 1] = 0.5 * P[:, 1] + 0.5 * np.eye(classes)[y]  # the second expert is the best
     P[200:, 3] = 0.0  # the fourth falls silent
     votes = np.rint(P * 20 * VOTE_UNIT).astype(np.int64)
     ops = np.where(rng.random(n) < 0.9, BOTH, PREDICT).astype(np.uint8)
@@ -233,7 +233,7 @@ def test_the_mix_follows_the_errors_of_mixtures() -> None:
     assert final.sum() == pytest.approx(1.0)
 
 
-def test_mixtures_are_the_opinions_and_their_pairs() -> None:
+def test_mixtures_are_the_experts_and_their_pairs() -> None:
     assert MIXTURES.shape == (4 + 6 * 3, 4)
     np.testing.assert_array_equal(MIXTURES[:4], np.eye(4))
     np.testing.assert_allclose(MIXTURES.sum(axis=1), 1.0)

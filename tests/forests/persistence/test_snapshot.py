@@ -25,7 +25,7 @@ from streamforest.forests.core import registry
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import decode, encode
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 KINDS = [forest.load() for forest in registry.entries()]
 
 

@@ -24,7 +24,7 @@ from streamforest.forests.persistence.snapshot import decode, encode
 from streamforest.kernels.core.simd_distance import SCALE
 from streamforest.kernels.stream.baselines import COUNT, INVERSE, LOG, MEAN, VARIANCE
 
-OLD = Path(__file__).parent.parent / "golden" / "old"
+OLD = Path(__file__).parents[2] / "golden" / "old"
 ROUND_TRIPS = int(os.environ.get("STREAMFOREST_ROUND_TRIPS", "100000"))
 """Of the long form, over all forests that STREAMFOREST_ROUND_TRIP_KINDS names (default: all)."""
 

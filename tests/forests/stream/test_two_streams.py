@@ -1,7 +1,7 @@
 """The two-stream rule in the stream forest, with challengers off.
 
-Structure events alone place splits; estimation events alone feed both opinions of a tree. Vote weights,
-the mix of the opinions, swaps and the plain opinions are where every label counts.
+Structure events alone place splits; estimation events alone feed both experts of a tree. Vote weights,
+the mix of the experts, swaps and the baselines are where every label counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 from support.events import blobs
 
 from streamforest import LEARN, StreamForestClassifier
+from streamforest.forests.core.batch import Batch
 from streamforest.kernels.stream.layout import is_estimation
 
 N = 8_000
@@ -55,14 +56,16 @@ def _structure(model: StreamForestClassifier) -> list[tuple[object, ...]]:
     return [tuple(node[fields].tolist()) for node in model._trees.node[0, :n]]
 
 
-def _opinions(model: StreamForestClassifier, xs: list[Any]) -> list[dict[object, list[int]]]:
-    """Both opinions of the tree on each event, by label."""
-    model._vote_power = 0.0  # the weight of its vote is no part of its opinions
+def _votes_of_experts(
+    model: StreamForestClassifier, xs: list[Any]
+) -> list[dict[object, list[int]]]:
+    """The votes of both experts of the tree on each event, by label."""
+    model._vote_power = 0.0  # the weight of its vote is no part of its experts
     rows, known = model._encode(xs, np.zeros(len(xs), np.bool_))
     votes = model._new_votes(len(xs))
     op = np.ones(len(xs), np.uint8)
     y = np.full(len(xs), -1)
-    model._call(0, 1, model._want, rows, y, op, known, False, votes)
+    model._call(0, 1, model._want, Batch(rows, y, op, known), votes)
     return [dict(zip(model.classes_, row.T.tolist())) for row in votes]
 
 
@@ -75,11 +78,11 @@ def test_estimation_labels_place_no_split(seed: int) -> None:
     assert len(_structure(model)) > 100
     assert any(mask for _, _, mask, _, _ in _structure(model))  # categories among them
     assert _structure(other) == _structure(model)
-    assert _opinions(other, xs[:100]) != _opinions(model, xs[:100])
+    assert _votes_of_experts(other, xs[:100]) != _votes_of_experts(model, xs[:100])
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_structure_labels_feed_no_opinion(seed: int) -> None:
+def test_structure_labels_feed_no_expert(seed: int) -> None:
     xs, y = _events(seed)
     half = N // 2
     model, other = _forest(seed), _forest(seed)
@@ -93,7 +96,7 @@ def test_structure_labels_feed_no_opinion(seed: int) -> None:
     _learn(other, xs[half:], shuffled[half:])
     assert len(_structure(model)) > 50
     assert _structure(other) == _structure(model)
-    assert _opinions(other, xs[-500:]) == _opinions(model, xs[-500:])
+    assert _votes_of_experts(other, xs[-500:]) == _votes_of_experts(model, xs[-500:])
     for where in (
         "baselines.plane",
         "baselines.count",

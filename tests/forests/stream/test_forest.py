@@ -11,6 +11,7 @@ from support.events import blobs, growing_stream
 from streamforest import LEARN, StreamForestClassifier
 from streamforest.datasets import gaussians
 from streamforest.errors import FeatureError, ParameterError
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.persistence.snapshot import decode, encode
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream import baseline_inspection
@@ -235,7 +236,7 @@ def test_new_features_shrink_a_ring_that_is_bounded_in_bytes() -> None:
     assert hits.mean() > 0.9
 
 
-def test_plain_opinions_fall_silent_at_their_bound_and_the_forest_goes_on() -> None:
+def test_baselines_fall_silent_at_their_bound_and_the_forest_goes_on() -> None:
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(60, 30)) * 2.0
     y = np.minimum(rng.integers(0, 60, 6_000), np.arange(6_000) // 50)  # classes come one by one
@@ -257,7 +258,7 @@ def test_plain_opinions_fall_silent_at_their_bound_and_the_forest_goes_on() -> N
     assert encode({"main": loaded}) == encode({"main": model})
 
 
-# ---- opinions
+# ---- experts
 
 
 def test_smooth_clouds_are_left_to_naive_bayes_and_lines_to_the_linear_rule() -> None:
@@ -329,7 +330,7 @@ def test_summary_importances_and_debug() -> None:
     assert 0 < summary["depth"] < 20
 
 
-def test_importances_of_each_opinion_and_of_all() -> None:
+def test_importances_of_each_expert_and_of_all() -> None:
     """A number and a category that tell, and two that do not, one of few values."""
     rng = np.random.default_rng(0)
     model = StreamForestClassifier(n_trees=3, seed=1)
@@ -348,8 +349,8 @@ def test_importances_of_each_opinion_and_of_all() -> None:
     assert StreamForestClassifier(n_trees=1, seed=1).feature_importances() == {}
 
 
-def test_debug_adds_up_the_plain_opinions_as_the_kernel_does() -> None:
-    """What features say of each class, summed, gives the answers of both opinions."""
+def test_debug_adds_up_the_baselines_as_the_kernel_does() -> None:
+    """What features say of each class, summed, gives the answers of both experts."""
     xs, ys = growing_stream(1_500)
     model = StreamForestClassifier(n_trees=1, seed=1)
     model.advance(xs[:1_000], ys[:1_000])
@@ -358,7 +359,7 @@ def test_debug_adds_up_the_plain_opinions_as_the_kernel_does() -> None:
     rows, known = model._encode(xs[1_000:], np.zeros(500, np.bool_))
     votes = model._new_votes(500)
     labels, ops = np.full(500, -1), np.full(500, PREDICT, np.uint8)
-    model._process_baselines(rows, labels, ops, known, votes)
+    model._process_baselines(Batch(rows, labels, ops, known), votes)
     classes = len(model.classes_)
     for row, of_row in zip(rows, votes[:, NEAR + 1 :, :classes]):
         for says, start, said in (
