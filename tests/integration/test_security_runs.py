@@ -293,6 +293,6 @@ def test_where_a_broker_sends_its_clients_is_looked_at(
     assert trouble is not None
     assert not trouble.lasting
     assert (
-        f"no broker at 127.0.0.1:{port} (where the broker at {case.broker.servers} sends its"
+        f"no broker at 127.0.0.1:{port} (to which the broker at {case.broker.servers} sends its"
         in (trouble.text)
     )
