@@ -57,14 +57,17 @@ class NCMForestClassifier(NCMVotes):
         Planes tried at a node of an SVM tree.
     metric
         "raw" columns, "standardised" by their variance, "within" the classes, "full" and "full-scaled"
-        by the whole covariance within the classes (up to 320 columns), drawn towards the identity or its
-        diagonal; "whitened" standardises once by the first rows, as the papers do. "auto": each tree has
-        one of them, rather one whose young trees err little.
+        by the whole covariance within the classes, drawn towards the identity or its diagonal (with more
+        than 320 columns: by the diagonal alone, also in trees that stand); "whitened" standardises once
+        by the first rows, as the papers do. "auto": each tree has one of them, rather one whose young
+        trees err little.
     memory
         Rows kept. When it is full a random row of the class with the most goes. With w columns (rounded
         up to eight) a row takes 4·w + 12 bytes, and 12 more in every tree; a tree at most 2 nodes of 36
-        bytes and 3 centroids of 4·w + 9 bytes for each row of the memory. `summary()["max_bytes"]` is the
-        bound with the features and classes there are.
+        bytes and 3 centroids of 4·w + 9 bytes for each row of the memory. With more than 1,024 columns the
+        memory keeps as many rows as take the place of `memory` rows of 1,024 (16 MB at least), and the
+        centroids of all trees take 256 MB at most. `summary()["max_bytes"]` is the bound with the
+        features and classes there are.
     pi, node_sampling
         π: the share of splitting nodes that RTST and RUST touch in a round, drawn by "quality", "size" or
         "uniform" (section 4.5).
