@@ -151,22 +151,7 @@ def test_copies_go_on_alike(kind: Any) -> None:
     contract.copies_go_on_alike(kind)
 
 
-_NOT_YET = {"NCMForestClassifier": "learn_one lets values beyond 1e15 pass"}
-"""Forests that do not hold this yet, and why; strict, so that nobody forgets to take them out."""
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            kind,
-            marks=[pytest.mark.xfail(reason=_NOT_YET[kind], strict=True)]
-            if kind in _NOT_YET
-            else [],
-        )
-        for kind in sorted(forest.class_name for forest in registry.entries())
-    ],
-)
+@pytest.mark.parametrize("kind", sorted(forest.class_name for forest in registry.entries()))
 def test_whatever_was_learned_is_saved_and_loaded(kind: str) -> None:
     """Save, load, save again, compare bytes: every stream of the zoo, every form of the forest."""
     ways = [made for made in roundtrip.forests() if made.kind == kind]

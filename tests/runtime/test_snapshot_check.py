@@ -202,7 +202,7 @@ def test_the_copy_is_gone_before_the_check_and_the_check_leaves_nothing(
     monkeypatch.setattr(snapshot, "encode", encode)
     gc.disable()  # as it may be long until the next collection
     try:
-        folder.begin({"main": model}, {}, 300, 0, {}, check)
+        folder.begin({"main": wrap_model(model)}, {}, 300, 0, {}, check)
         folder.wait()
         assert alive == [[False]]
         assert [copy() is not None for copy in copies] == [False, False]

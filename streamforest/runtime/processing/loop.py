@@ -127,9 +127,11 @@ class Run:
     def recover(self) -> None:
         """Own the log, with the state of its last commit; make the first commit where there is none."""
         self.ownership.acquire()
+        first = self.context.last_commit is None
         while self.context.last_commit is None:
             self._commit()
-        self.ownership.report_ready()
+        if first:
+            self.ownership.report_ready()
 
     def consume(
         self,
