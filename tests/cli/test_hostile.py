@@ -97,8 +97,8 @@ def test_a_file_of_any_kind_runs_or_is_refused_in_a_line(tmp_path: Path, name: s
 def test_a_row_without_an_end_is_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    assert tables._LONGEST_ROW == 4 << 20
-    monkeypatch.setattr(tables, "_LONGEST_ROW", 1 << 16)
+    assert tables._MAX_ROW == 4 << 20
+    monkeypatch.setattr(tables, "_MAX_ROW", 1 << 16)
     (tmp_path / "e.csv").write_bytes(content)
     tracemalloc.start()
     try:
@@ -139,7 +139,7 @@ def test_values_that_python_has_not_are_dead_letters(tmp_path: Path) -> None:
 def test_large_rows_are_held_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(tables, "_MOST_HELD", 1_000_000)
+    monkeypatch.setattr(tables, "_MAX_HELD", 1_000_000)
     table = pa.table({"a": ["x" * 10_000] * 1_000, "y": [1] * 1_000})
     parquet.write_table(table, tmp_path / "e.parquet", use_dictionary=False)
     source = open_file(tmp_path / "e.parquet", None, "y", None)
