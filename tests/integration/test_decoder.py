@@ -239,7 +239,7 @@ def test_check_knows_decoders(tmp_path: Path) -> None:
     done = check(tmp_path, kafka + '[events]\ndecoder = "mine:decode"\nformat = "json"\n')
     assert "format is set too; remove one of the two" in done.stderr
     done = check(tmp_path, '[source]\ndataset = "digits"\n[events]\ndecoder = "mine:decode"\n')
-    assert "a recorded set or table has no messages to decode" in done.stderr
+    assert "a data set or table has no messages to decode" in done.stderr
 
 
 def test_lines_of_a_file_are_decoded_too(tmp_path: Path) -> None:

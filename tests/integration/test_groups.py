@@ -115,7 +115,7 @@ def test_partitions_move_with_their_snapshots(each: Group, stack: ExitStack) -> 
     assert "after event 750" in listed.stdout
     refused = CliRunner().invoke(root, ["snapshots", "list", str(each.path)])
     assert refused.exit_code == 2
-    assert "--partition: which one?" in refused.stderr
+    assert "--partition: missing; this pipeline has a forest for each partition" in refused.stderr
 
 
 def test_a_zombie_of_a_partition_publishes_nothing(each: Group, stack: ExitStack) -> None:

@@ -33,7 +33,8 @@ def plain_name(name: Any) -> Name:
     if isinstance(name, float) and math.isfinite(name):
         return float(name)
     raise FeatureError(
-        f"feature name {shown(name)} ({type(name).__name__}) cannot be kept: use a str or a number"
+        f"feature name {shown(name)} ({type(name).__name__}) cannot be kept: use a str or a number "
+        f"(an int of at most {MOST_BITS:,} bits)"
     )
 
 

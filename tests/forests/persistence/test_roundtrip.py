@@ -207,10 +207,10 @@ def test_a_variance_of_river_below_zero_is_none() -> None:
 def test_numbers_too_long_to_be_saved_name_nothing() -> None:
     model = StreamForestClassifier(n_trees=1, seed=1)
     long = 10**1_300
-    with pytest.raises(LabelError, match="4319 bits"):
+    with pytest.raises(LabelError, match="at most 2,000 bits"):
         model.learn_one({"a": 1.0}, long)
-    with pytest.raises(FeatureError, match="4319 bits"):
+    with pytest.raises(FeatureError, match="at most 2,000 bits"):
         model.learn_one({long: 1.0}, "a")
-    model.learn_one({10**1_200: 1.0}, -(10**1_200))
-    assert round_trip(model).classes_ == [-(10**1_200)]
+    model.learn_one({10**600: 1.0}, -(10**600))
+    assert round_trip(model).classes_ == [-(10**600)]
     assert encode({"main": model})
