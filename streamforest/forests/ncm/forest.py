@@ -68,7 +68,7 @@ class NCMForestClassifier(NCMVotes):
         up to eight) a row takes 4·w + 12 bytes, and 12 more in every tree; a tree at most 2 nodes of 36
         bytes and 3 centroids of 4·w + 9 bytes for each row of the memory. With more than 1,024 columns the
         memory keeps as many rows as take the place of `memory` rows of 1,024 (16 MB at least), and the
-        centroids of all trees take 256 MB at most. `summary()["max_bytes"]` is the bound with the
+        centroids of all trees take 64 MB at most. `summary()["max_bytes"]` is the bound with the
         features and classes there are.
     pi, node_sampling
         π: the share of splitting nodes that RTST and RUST touch in a round, drawn by "quality", "size" or

@@ -26,7 +26,7 @@ CENTROIDS = 3
 _ROW_NUMBERS = (
     1 << 22
 )  # rows are kept up to so many numbers (16 MB), however few rows were asked for
-_CENTROID_NUMBERS = 1 << 26  # of the centroids of all trees (256 MB)
+_CENTROID_NUMBERS = 1 << 24  # of the centroids of all trees (64 MB)
 
 
 def rows_for(memory: int, columns: int) -> int:
