@@ -1,7 +1,7 @@
 """What kafka-python gets wrong on the way to exactly-once, and what we do about each.
 
-The letters are used wherever one of these matters. Each has a test in `tests/integration/test_kafka_traps.py`
-that holds with the workaround and shows the fault without it: when a release mends the fault, the test
+The letters are used wherever one of these matters. Each has a test in `tests/integration/test_kafka_workarounds.py`
+that holds with the workaround and shows the fault without it: when a release fixes the fault, the test
 fails and the workaround can go.
 
 A. A consumer that the group has evicted reports generation -1 and no member id, and the broker accepts
