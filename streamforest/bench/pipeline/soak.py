@@ -41,6 +41,7 @@ labels = "{name}.labels"
 expire_after_seconds = 60
 max_events = 20000
 [model]
+kind = "consistent"
 n_trees = 5
 max_nodes = 1024
 max_fringe_bytes = 500000
