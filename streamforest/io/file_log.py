@@ -30,7 +30,7 @@ from streamforest.io.log import (
     OutputRecord,
     Owned,
     Partition,
-    RecordSlice,
+    Records,
     Transaction,
 )
 from streamforest.io.sources.dataset import RecordedRow
@@ -144,15 +144,13 @@ class FileSource:
         self._position = 0
         self._rows: Iterator[RecordedRow] = iter(())
 
-    def poll(self, max_records: int, timeout: float) -> list[RecordSlice]:
+    def poll(self, max_records: int, timeout: float) -> Records:
         """The next rows, without waiting."""
         rows = list(islice(self._rows, max_records))
-        if not rows:
-            return []
-        first, self._position = self._position, self._position + len(rows)
-        return [RecordSlice(self.partition, first, self._position, rows)]
+        self._position += len(rows)
+        return Records.of(self.partition, rows)
 
-    def seek(self, positions: Mapping[Partition, int]) -> None:
+    def seek(self, positions: Mapping[Partition, int], times: Mapping[Partition, int]) -> None:
         """Continue from this row."""
         self._position = positions[self.partition]
         self._rows = self.recorded.rows(self._position)
@@ -336,8 +334,12 @@ class FileReader:
         self._position = position
         self._rows = source.rows(position)
 
-    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
-        """The rows from `first` to before `end`."""
+    def take(
+        self, partition: Partition, first: int, end: int, max_records: int | None = None
+    ) -> list[Any]:
+        """The rows from `first` to before `end`, or the first `max_records` of them."""
+        if max_records is not None:
+            end = min(end, first + max_records)
         if first != self._position:
             self._rows = self._source.rows(first)
         self._position = end

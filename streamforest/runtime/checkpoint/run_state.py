@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamforest.errors import ChangedError, ConfigError, SnapshotError
-from streamforest.io.log import Partition
+from streamforest.io.log import Partition, Records
 from streamforest.jsonable import LARGEST_OFFSET, count, rows
 from streamforest.observe.evaluation import Totals
 from streamforest.observe.measures import Evaluation, ModelMeasures
@@ -42,6 +42,8 @@ class RunState:
     gate: Admission
     measures: Evaluation
     positions: dict[Partition, int] = field(default_factory=dict)
+    times: dict[Partition, int] = field(default_factory=dict)
+    """The highest record timestamp of each partition, where one had any: the merge goes on from it."""
     events: int = 0
     pace: Pace = field(default_factory=Pace)
     main: str = ""
@@ -67,15 +69,26 @@ class RunState:
         """Take over all that another state holds."""
         vars(self).update(vars(other))
 
+    def passed(self, records: Records) -> None:
+        """These records were taken, whatever became of each."""
+        times = self.times
+        for partition, record in zip(records.partitions, records.records, strict=True):
+            if record.timestamp > times.get(partition, 0):
+                times[partition] = record.timestamp
+        for partition, record in records.last().items():
+            self.positions[partition] = record.offset + 1
+        self.events += len(records)
+
     def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
         """The run's own part of a snapshot: no clock, no commit number, nothing of this process."""
         return {
             "format": _FORMAT,
             "source": dict(source),
             "events": self.events,
-            "positions": [[*partition, at] for partition, at in sorted(self.positions.items())],
+            "positions": _listed(self.positions),
             "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
             "admission": self.gate.state(),
+            **({"times": _listed(self.times)} if self.times else {}),
             **({"main": self.main} if self.main else {}),
             **({} if self.late is None else {"labels": self.late.state(list(self.models))}),
         }
@@ -113,7 +126,8 @@ class RunState:
                         for name in wrapped
                     }
                 ),
-                positions=_positions(plain["positions"]),
+                positions=_by_partition(plain["positions"], "position"),
+                times=_by_partition(plain.get("times", []), "time"),
                 events=count(plain["events"], "events"),
                 main=_main(plain, wrapped, source),
                 late=_store(late, plain, list(wrapped)),
@@ -142,13 +156,17 @@ class RunState:
             return
 
 
-def _positions(told: Any) -> dict[Partition, int]:
+def _listed(numbers: Mapping[Partition, int]) -> list[list[Any]]:
+    return [[*partition, number] for partition, number in sorted(numbers.items())]
+
+
+def _by_partition(listed: Any, what: str) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
-    for topic, number, at in rows(told, "positions", 3):
+    for topic, number, value in rows(listed, f"{what}s", 3):
         partition = str(topic), count(number, "partition")
         if type(topic) is not str or partition in found:
-            raise ValueError(f"position of {topic!r:.60}-{number} twice, or of no topic")
-        found[partition] = count(at, "position", LARGEST_OFFSET)
+            raise ValueError(f"{what} of {topic!r:.60}-{number} twice, or of no topic")
+        found[partition] = count(value, what, LARGEST_OFFSET)
     return found
 
 

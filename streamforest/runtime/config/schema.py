@@ -51,6 +51,8 @@ class KafkaTable:
     session_timeout_ms: int
     stall_seconds: int
     partitions: int
+    order: str
+    order_wait_ms: int
     security: Security
 
     @property
@@ -68,7 +70,6 @@ class LabelsTable:
     max_bytes: int
     max_early_labels: int
     max_clock_step_seconds: int
-    merge_wait_ms: int
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,8 @@ KAFKA = {
     "session_timeout_ms": whole(1_000, 600_000, default=10_000),
     "stall_seconds": whole(1, 86_400, default=60),
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
+    "order": choice("time", "arrival", default="time"),
+    "order_wait_ms": whole(0, 600_000, default=1_000),
 }
 _PLACE = Option(
     lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
@@ -212,7 +215,6 @@ LABELS = {
     "max_bytes": whole(1 << 16, 1 << 36, default=64 << 20),
     "max_early_labels": whole(1, 10**7, default=10_000),
     "max_clock_step_seconds": whole(1, 10**9, default=3_600),
-    "merge_wait_ms": whole(0, 600_000, default=1_000),
 }
 EVENTS = {
     "format": choice("json", "msgpack", default="json"),
