@@ -22,8 +22,10 @@ from typing import Any
 
 from streamforest.errors import ConfigError, EventError, RecoveryError, StreamForestError
 from streamforest.io.codec.decoders import RecordDecoder
-from streamforest.io.codec.events import Event
+from streamforest.io.codec.events import Bounds, Event
 from streamforest.io.failpoints import failpoint
+from streamforest.io.features.layout import nested_event
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.log import (
     Commit,
     Log,
@@ -286,20 +288,33 @@ def file_log(recorded: Recorded, folder: Path, mode: int = FILE_MODE) -> Log:
     return Log(source, files, files, files)
 
 
-def by_row(decode: RecordDecoder) -> RecordDecoder:
-    """A decoder of recorded rows, most of which were decoded when they were recorded; the others are
-    lines, decoded as messages are.
+def by_row(decode: RecordDecoder, rules: FeatureRules, bounds: Bounds) -> RecordDecoder:
+    """A decoder of recorded rows. Most have their fields already; the others are lines, decoded as
+    messages are.
     """
 
-    def decode_row(row: Any) -> Event:
+    def decode_fields(row: Any) -> dict[str, Any]:
+        if row.event is not None or row.record is not None:
+            fields: dict[str, Any] = row.fields()
+            return fields
+        _refuse_problem(row)
+        return decode.fields(row)
+
+    def decode_event(row: Any) -> Event:
         event: Event | None = row.event
         if event is not None:
             return event
-        if row.problem is not None:
-            raise EventError(f"invalid event: {row.problem}", "invalid")
-        return decode(row)
+        if row.record is not None or decode.event is None:
+            return nested_event(decode_fields(row), rules, bounds)
+        _refuse_problem(row)
+        return decode.event(row)
 
-    return decode_row
+    return RecordDecoder(decode_event, decode_fields)
+
+
+def _refuse_problem(row: Any) -> None:
+    if row.problem is not None:
+        raise EventError(f"invalid event: {row.problem}", "invalid")
 
 
 def _read_commit(file: Path) -> dict[str, Any]:

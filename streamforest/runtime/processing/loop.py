@@ -26,12 +26,13 @@ from streamforest.io.codec.dead_letters import dead_letter, passed_on
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.failpoints import during, failpoint
+from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Log, OutputRecord, Partition, Records, Stopped
 from streamforest.observe import telemetry as reports
 from streamforest.observe.measures import Evaluation
 from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
 from streamforest.runtime.checkpoint.journal import CommitMetadata
-from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.adapters import (
@@ -67,6 +68,7 @@ class Run:
         source: Mapping[str, Any],
         telemetry: reports.Listener | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        reader: MakeReader = EventReader,
     ) -> None:
         """`models` are new ones; the first publishes its predictions, all are measured. `source`
         says what the events come from: a run is never continued on another source. `stopping` is
@@ -83,7 +85,7 @@ class Run:
         self._samples = telemetry is not None
         self._first = next(iter(models))
         self._configured = models
-        self.states = States(models, limits, snapshots, settings.late, source)
+        self.states = States(models, limits, snapshots, settings.late, source, reader)
         self.context = context = RunContext(self.states.fresh())
         self.ended = False
         self.schedule = CommitSchedule(settings)
@@ -199,10 +201,13 @@ class Run:
         refuse = self._refuse if publish else _leave_out
         rules = self.settings.labels_topic, self.settings.events_format
         intake = take_in(state, records, self._decode, refuse, *rules)
+        warnings = state.reader.take_warnings()
         learned = intake.rows.learned_before(state.models[self.main].n_learned)
         labels, top, novelty = self._advance_models(state, intake, publish)
         if not publish:
             return
+        for warning in warnings:
+            log.warning("%s", warning)
         pending = self.context.pending
         pending.order.add(records)
         pending.timestamps += [record.timestamp for record in records.records]
@@ -355,6 +360,8 @@ class Run:
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its position."""
         context = self.context
+        for warning in context.state.reader.finish():
+            log.warning("%s", warning)
         if self.events != context.pending.first or context.pending.added:
             self._commit()
         self.snapshots.wait()
