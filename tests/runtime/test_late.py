@@ -10,7 +10,8 @@ import pytest
 from integration.late_feed import late_messages
 
 from streamforest.errors import ConfigError, SnapshotError
-from streamforest.io.codec.events import Format, decoder, encode
+from streamforest.io.codec.decoders import by_value
+from streamforest.io.codec.events import Format, decoder, encode, fields_decoder
 from streamforest.io.log import Records
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import load_pipeline
@@ -36,14 +37,14 @@ def records(n: int) -> list[Any]:
 def run(several: list[Any], cut: int) -> tuple[RunState, list[int]]:
     """The state after all records, taken in so many at a time, and the offsets that were refused."""
     state = RunState.new({}, Limits(min_class_events=2), RULES)
-    decode = decoder(labels=True)
+    decode = by_value(decoder(labels=True), fields_decoder())
     refused: list[int] = []
     for first in range(0, len(several), cut):
         part = several[first : first + cut]
         take_in(
             state,
             Records.of(("t", 0), part),
-            lambda record: decode(record.value),
+            decode,
             lambda record, partition, error: refused.append(record.offset),
         )
     return state, refused
@@ -109,7 +110,7 @@ def test_many_records_ahead_move_the_time_to_the_middle_of_them() -> None:
 def test_a_label_that_was_held_and_is_refused_can_be_sent_again(form: Format) -> None:
     """Two labels are held while there is room for one more class; the second finds none."""
     state = RunState.new({}, Limits(max_classes=1), RULES)
-    decode = decoder(form, labels=True)
+    decode = by_value(decoder(form, labels=True), fields_decoder(form))
     sent = [{"id": i, "y": f"class {i}"} for i in (1, 2)]
     sent += [{"id": i, "x": {"f": 1.0}} for i in (1, 2)]
     several = [
@@ -120,7 +121,7 @@ def test_a_label_that_was_held_and_is_refused_can_be_sent_again(form: Format) ->
     take_in(
         state,
         Records.of(("t", 0), several),
-        lambda record: decode(record.value),
+        decode,
         lambda record, partition, error: letters.append(record),
         None,
         form,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from streamforest.bench.pipeline.snapshot_stall import measure_stall, told
+from streamforest.bench.pipeline.snapshot_stall import describe, measure_stall
 from streamforest.bench.pipeline.throughput import measure, report
 from streamforest.cli.arguments import check_servers
 from streamforest.cli.bench import JSON_FILE
@@ -57,7 +57,7 @@ def pipeline(
         )
     click.echo(report(results, clock, partitions))
     if not no_stall:
-        click.echo(told(measure_stall()))
+        click.echo(describe(measure_stall()))
 
 
 @click.command()

@@ -58,6 +58,9 @@ class ReplayOptions:
     """Messages to skip, because an earlier replay with the same options has sent them."""
     vectors: bool = False
     """Send the features as an array, in the source's order, instead of by name."""
+    label: str = "y"
+    id: str = "id"
+    """How the messages call label and id: as the rows of a table do, and the pipeline that reads them."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
                 partition = number % options.partitions
             fields = _fields(row, f"{loop}-{row.offset}", options)
             if options.label_delay and fields is not None:
-                waiting.append((fields["id"], fields.pop("y", None), partition))
+                late = fields[options.id], fields.pop(options.label, None), partition
+                waiting.append(late)
             value = (row.value or b"") if fields is None else encode(fields, options.format)
             yield Message(options.topic, partition, value, number)
             if len(waiting) > options.label_delay:
@@ -96,20 +100,33 @@ def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
 
 
 def _fields(row: RecordedRow, identity: str, options: ReplayOptions) -> dict[str, Any] | None:
-    """The event to send; None for a line of a file, which is sent as it is."""
+    """The fields to send, with an id; None for a line of a file, which is sent as it is."""
+    if row.record is not None:
+        fields = {options.id: identity, **row.record}
+        return _as_vector(fields, options) if options.vectors else fields
     if row.event is None:
         return None
     fields = {"id": identity, **row.fields()}
     if options.vectors and isinstance(fields["x"], dict):
         fields["x"] = list(fields["x"].values())
+    for name, own in (("y", options.label), ("id", options.id)):
+        if name in fields and name != own:
+            fields[own] = fields.pop(name)
     return fields
+
+
+def _as_vector(fields: dict[str, Any], options: ReplayOptions) -> dict[str, Any]:
+    """A table's row with its features as an array."""
+    own = {name: fields.pop(name) for name in (options.id, options.label) if name in fields}
+    return {**own, "x": list(fields.values())}
 
 
 def _label(topic: str, late: tuple[str, Any, int], options: ReplayOptions, number: int) -> Message:
     """A label, in the partition with the number of its event's."""
     identity, y, partition = late
     partition %= options.label_partitions or options.partitions
-    return Message(topic, partition, encode({"id": identity, "y": y}, options.format), number)
+    value = encode({options.id: identity, options.label: y}, options.format)
+    return Message(topic, partition, value, number)
 
 
 def bad_value(draw: random.Random) -> bytes:

@@ -15,10 +15,11 @@ from itertools import islice
 from typing import Any
 
 from streamforest.errors import ConfigError, RecoveryError, SnapshotError
+from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Commit, Log, Reader, Records
 from streamforest.runtime.checkpoint.interleaving import Run, runs_of
 from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry, read_entries
-from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.processing.adapters import Model
@@ -46,14 +47,16 @@ class States:
         snapshots: SnapshotFolder,
         late: LateRules | None,
         source: Mapping[str, Any],
+        reader: MakeReader = EventReader,
     ) -> None:
+        self._reader = reader
         self._models, self._limits = models, limits
         self._snapshots = snapshots
         self._late, self._source = late, source
 
     def fresh(self) -> RunState:
         """Before the first event."""
-        return RunState.new(self._models, self._limits, self._late)
+        return RunState.new(self._models, self._limits, self._late, self._reader)
 
     def restored(self, name: str, expected: str) -> RunState:
         """The state that a snapshot holds, checked against the pipeline."""
@@ -76,7 +79,7 @@ class States:
         not. Before a snapshot is named, its writer asks the same.
         """
         state = RunState.restored(
-            models, plain, self._models, self._limits, self._source, self._late
+            models, plain, self._models, self._limits, self._source, self._late, self._reader
         )
         if name != f"s-{state.events:012d}":
             raise SnapshotError(f"it is of event {state.events}, which its name does not say")

@@ -12,7 +12,7 @@ from kafka.errors import MessageSizeTooLargeError
 
 from streamforest.errors import BrokerError
 from streamforest.io.sources.dataset import RecordedSource
-from streamforest.io.sources.files import open_file
+from streamforest.io.sources.opening import open_file
 from streamforest.io.tools import replay as module
 from streamforest.io.tools.replay import ReplayOptions, messages, replay
 
@@ -66,4 +66,4 @@ def test_a_message_that_no_broker_takes_is_told(
     with pytest.raises(
         BrokerError, match=r"stopped after 3 messages: the next one is larger .* remove it"
     ):
-        replay("", open_file(tmp_path / "e.jsonl", None, "y", None), ReplayOptions("t"))
+        replay("", open_file(tmp_path / "e.jsonl"), ReplayOptions("t"))
