@@ -171,7 +171,8 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
         session_timeout_ms=kafka.session_timeout_ms,
         stall_seconds=kafka.stall_seconds,
         security=kafka.security,
-        merge_wait_seconds=None if config.labels is None else config.labels.merge_wait_ms / 1000,
+        order=kafka.order,
+        order_wait_seconds=kafka.order_wait_ms / 1000,
     )
 
 

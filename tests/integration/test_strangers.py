@@ -59,6 +59,7 @@ name = "{name}"
 [kafka]
 bootstrap_servers = "{servers}"
 [model]
+kind = "consistent"
 n_trees = 2
 [dead_letters]
 policy = "{policy}"
@@ -207,7 +208,7 @@ def test_an_error_that_quotes_them_is_one_line(case: Case, kind: str) -> None:
     done = case.invoke("run", str(case.path), "--drain", "-q")
     assert done.exit_code == 1
     harmless(done.stderr, lines=1)
-    assert done.stderr.startswith("Error: ")
+    assert json.loads(done.stderr)["level"] == "error"
     assert len(done.stderr) < 4_500
 
 

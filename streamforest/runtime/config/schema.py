@@ -50,6 +50,8 @@ class KafkaTable:
     session_timeout_ms: int
     stall_seconds: int
     partitions: int
+    order: str
+    order_wait_ms: int
     security: Security
 
     @property
@@ -67,7 +69,6 @@ class LabelsTable:
     max_bytes: int
     max_early_labels: int
     max_clock_step_seconds: int
-    merge_wait_ms: int
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class RunTable:
     keep_snapshots: int
     folder: Path
     file_mode: int = FILE_MODE
+    allow_unlearned: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,8 @@ KAFKA = {
     "session_timeout_ms": whole(1_000, 600_000, default=10_000),
     "stall_seconds": whole(1, 86_400, default=60),
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
+    "order": choice("time", "arrival", default="time"),
+    "order_wait_ms": whole(0, 600_000, default=1_000),
 }
 _PLACE = Option(
     lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
@@ -210,7 +214,6 @@ LABELS = {
     "max_bytes": whole(1 << 16, 1 << 36, default=64 << 20),
     "max_early_labels": whole(1, 10**7, default=10_000),
     "max_clock_step_seconds": whole(1, 10**9, default=3_600),
-    "merge_wait_ms": whole(0, 600_000, default=1_000),
 }
 EVENTS = {
     "format": choice("json", "msgpack", default="json"),
@@ -284,6 +287,7 @@ RUN = {
     "keep_snapshots": whole(1, 1_000, default=3),
     "folder": text("a path"),
     "file_mode": choice("0600", "0640", "0644", "0660", "0664", default="0600"),
+    "allow_unlearned": Option(lambda value: isinstance(value, bool), "true or false", False),
 }
 METRICS = {
     "host": text("an address to listen on", "127.0.0.1"),
@@ -347,4 +351,5 @@ def run_table(
         keep_snapshots=values["keep_snapshots"],
         folder=folder.with_name(f"{folder.name}-broker") if through else folder,
         file_mode=int(values["file_mode"], 8),
+        allow_unlearned=values["allow_unlearned"],
     )

@@ -1,7 +1,7 @@
 """From the records of a poll to rows: which events are taken, refused, or wait for a label.
 
-Every decision depends on the records before it alone, in the journal's order: the same slices give the
-same decisions, however they are cut, in a first run and in recovery.
+Every decision depends on the records before it alone, in the journal's order: the same order gives the
+same decisions, however it is cut into batches, in a first run and in recovery.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from streamforest.errors import CapacityError, EventError, InputError, LabelError
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.events import Event, Format, encode, is_label
-from streamforest.io.log import Partition, RecordSlice
+from streamforest.io.log import Partition, Records
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.labels.entries import Place
 from streamforest.runtime.labels.store import LabelStore, LateBatch
@@ -37,7 +37,7 @@ class Intake:
 
 def take_in(
     state: RunState,
-    slices: list[RecordSlice],
+    records: Records,
     decode: RecordDecoder,
     refuse: Refuse,
     labels_topic: str | None = None,
@@ -47,18 +47,16 @@ def take_in(
     was held and is refused is made a message of this format again.
     """
     if state.late is None:
-        intake = _events_only(state, slices, decode, refuse)
+        intake = _events_only(state, records, decode, refuse)
     else:
         late = _LateIntake(state, state.late, refuse, format)
-        intake = late.all(slices, decode, labels_topic)
-    for partition, _, end, records in slices:
-        state.positions[partition] = end
-        state.events += len(records)
+        intake = late.all(records, decode, labels_topic)
+    state.passed(records)
     return intake
 
 
 def _events_only(
-    state: RunState, slices: list[RecordSlice], decode: RecordDecoder, refuse: Refuse
+    state: RunState, records: Records, decode: RecordDecoder, refuse: Refuse
 ) -> Intake:
     """The usual case: an event has its label or never gets one."""
     admit, read = state.gate.admit, state.reader.read
@@ -66,18 +64,17 @@ def _events_only(
     convert = columns.convert
     taken: list[Taken] = []
     number, unadmitted = state.events, 0
-    for partition, _, _, records in slices:
-        for record in records:
-            try:
-                event = read(record, decode)
-                if columns.passes_numbers:
-                    unadmitted += not admit(event.x, event.y, True, convert)
-                else:
-                    unadmitted += not admit(convert(event.x), event.y)
-                taken.append((partition, record, event.id, number))
-            except InputError as error:
-                refuse(record, partition, error)
-            number += 1
+    for partition, record in zip(records.partitions, records.records, strict=True):
+        try:
+            event = read(record, decode)
+            if columns.passes_numbers:
+                unadmitted += not admit(event.x, event.y, True, convert)
+            else:
+                unadmitted += not admit(convert(event.x), event.y)
+            taken.append((partition, record, event.id, number))
+        except InputError as error:
+            refuse(record, partition, error)
+        number += 1
     return Intake(state.gate.take(), taken, unadmitted)
 
 
@@ -106,24 +103,20 @@ class _LateIntake:
         self.unadmitted = 0
         self.batch = LateBatch()
 
-    def all(
-        self, slices: list[RecordSlice], decode: RecordDecoder, labels_topic: str | None
-    ) -> Intake:
-        for partition, _, _, records in slices:
-            only_labels = partition[0] == labels_topic
-            for record in records:
-                try:
-                    if only_labels:
-                        event = self.reader.read_label(record, decode)
-                    else:
-                        event = self.reader.read(record, decode)
-                    if is_label(event):
-                        self._label(event, record, (*partition, record.offset))
-                    else:
-                        self._event(event, record, partition)
-                except InputError as error:
-                    self.refuse(record, partition, error)
-                self.number += 1
+    def all(self, records: Records, decode: RecordDecoder, labels_topic: str | None) -> Intake:
+        for partition, record in zip(records.partitions, records.records, strict=True):
+            try:
+                if partition[0] == labels_topic:
+                    event = self.reader.read_label(record, decode)
+                else:
+                    event = self.reader.read(record, decode)
+                if is_label(event):
+                    self._label(event, record, (*partition, record.offset))
+                else:
+                    self._event(event, record, partition)
+            except InputError as error:
+                self.refuse(record, partition, error)
+            self.number += 1
         return Intake(self.gate.take(), self.taken, self.unadmitted, self.batch)
 
     def _event(self, event: Event, record: Any, partition: Partition) -> None:
