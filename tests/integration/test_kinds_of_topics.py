@@ -62,6 +62,15 @@ def json_of(record: Callable[[int], Any], rows: int = ROWS) -> list[Message]:
     return [(json.dumps(record(i)).encode(), []) for i in range(rows)]
 
 
+def cloud(i: int) -> list[tuple[str, bytes]]:
+    """The headers of a CloudEvent."""
+    told = {"specversion": "1.0", "id": f"c{i}", "source": "/shop", "type": f"order.{'ab'[i % 2]}"}
+    return [
+        (f"ce_{k}", v.encode())
+        for k, v in (told | {"time": f"2026-03-01T12:00:{i % 60:02}Z"}).items()
+    ]
+
+
 @dataclass(frozen=True)
 class Kind:
     """Messages of one kind and what becomes of them."""
@@ -111,6 +120,24 @@ KINDS = {
         learned=0,
         said="none of the first 100 records has the label 'y' (features.label), so nothing is learned; "
         "their fields are 'amount', 'colour', 'sent', 'label'",
+    ),
+    "JSON in a registry's framing": Kind(
+        [*((b"\0\0\0\0\x07" + value, []) for value, _ in json_of(flat) if value), (b"{}", [])],
+        FLAT,
+        ("features.label=label", "events.format=json-schema"),
+        reasons={"undecodable": 1},
+    ),
+    "CloudEvents in binary mode": Kind(
+        [(value, cloud(i)) for i, (value, _) in enumerate(json_of(flat))],
+        FLAT | {"ce_type": "category", "ce_time": "date"},
+    ),
+    "CloudEvents whose type is the label": Kind(
+        [
+            (value, cloud(i))
+            for i, (value, _) in enumerate(json_of(lambda i: {"x": {"a": number(i)}}))
+        ],
+        {"a": "number"},
+        ("features.label=ce_type",),
     ),
     "labels on a topic of their own": Kind(
         json_of(lambda i: {"key": i, "amount": number(i)}),
@@ -173,6 +200,9 @@ def test_what_becomes_of_it(case: Case, name: str, caplog: pytest.LogCaptureFixt
         reason = letter["__streamforest.errors.reason"].decode()
         found[reason] = found.get(reason, 0) + 1
     assert found == kind.reasons
+    if name.startswith("CloudEvents"):
+        predictions = read_output(case.servers, case.name).predictions
+        assert [predictions[0, i]["id"] for i in range(ROWS)] == [f"c{i}" for i in range(ROWS)]
     warnings = [record.getMessage() for record in caplog.records]
     assert any(kind.said in text for text in warnings) or not kind.said
 
