@@ -200,7 +200,7 @@ def _codec_rules(pipeline: Pipeline) -> str:
     if pipeline.decoder is not None:
         rules += f" decoder={pipeline.decoder.name}"
     late = late_rules(pipeline)
-    return rules if late is None else f"{rules} {late.told()}"
+    return rules if late is None else f"{rules} {late.described()}"
 
 
 def late_rules(pipeline: Pipeline) -> LateRules | None:

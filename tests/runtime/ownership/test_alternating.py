@@ -1,0 +1,116 @@
+"""Partitions that alternate: the order of record times goes on over every change of owner.
+
+Some timestamps go back within their partition: the order after a restart depends on records before it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.memory_log import MemoryBroker
+from support.owner_process import EVENTS, Process, advance, finish, follow, some_events
+
+from streamforest.io.log import Partition
+from streamforest.runtime.recovery.ownership import Phase
+
+PARTITIONS: list[Partition] = [("events", 0), ("events", 1), ("events", 2)]
+
+
+def spread() -> MemoryBroker:
+    """The events in turn in three partitions, 10 ms apart; in partition 1 every third goes back."""
+    broker = MemoryBroker()
+    events = some_events(0, EVENTS)
+    for number, partition in enumerate(PARTITIONS):
+        indices = range(number, EVENTS, 3)
+        backwards = [1_000 + 10 * i - (500 if number == 1 and i % 9 == 7 else 0) for i in indices]
+        broker.add([events[i] for i in indices], partition, backwards)
+    return broker
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return spread()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    process = Process(spread(), tmp_path_factory.mktemp("undisturbed"))
+    process.run.recover()
+    assert process.run.consume() == "finished"
+    return process.member.broker.predictions
+
+
+def places(predictions: list[bytes]) -> list[tuple[int, int]]:
+    return [(p["partition"], p["offset"]) for p in map(json.loads, predictions)]
+
+
+def test_the_order_is_that_of_the_highest_times_so_far(undisturbed: list[bytes]) -> None:
+    expected: list[tuple[int, int, int]] = []
+    for (_, number), records in spread().records.items():
+        highest = 0
+        for record in records:
+            highest = max(highest, record.timestamp)
+            expected.append((highest, number, record.offset))
+    assert places(undisturbed) == [place[1:] for place in sorted(expected)]
+    assert places(undisturbed) != sorted(places(undisturbed), key=lambda place: place[::-1])
+
+
+def test_the_journal_says_how_partitions_alternate(
+    broker: MemoryBroker, process: Process, undisturbed: list[bytes]
+) -> None:
+    process.run.recover()
+    finish(process, undisturbed)
+    entries: list[dict[str, Any]] = [json.loads(entry) for entry in broker.journal]
+    several = [entry for entry in entries if entry["events"] > entry["first"]]
+    assert all(entry["v"] == 2 and entry["order"] for entry in several)
+    assert all(len(entry["slices"]) == 3 for entry in several)
+    assert len(entries[0].get("order", "")) == 0
+
+
+@pytest.mark.parametrize("events", range(10, EVENTS, 10))
+def test_it_goes_on_where_a_dead_owner_was(
+    broker: MemoryBroker, tmp_path: Path, events: int, undisturbed: list[bytes]
+) -> None:
+    owner = Process(broker, tmp_path)
+    owner.run.recover()
+    for _ in range(events // 10):
+        advance(owner)()
+    owner.run._step(None)  # and events that are never committed
+    owner.die()
+    successor = Process(broker, tmp_path)
+    successor.run.recover()
+    assert successor.run.events == events
+    finish(successor, undisturbed)
+
+
+def test_a_standby_follows_and_goes_on(
+    process: Process, tmp_path: Path, undisturbed: list[bytes]
+) -> None:
+    process.run.recover()
+    standby = Process(process.member.broker, tmp_path / "own")
+    step = advance(process)
+
+    def last_words() -> None:
+        step()
+        process.die()
+
+    follow(process, standby, [step, step, last_words])
+    assert standby.phase is Phase.OWNING
+    assert standby.in_memory() == process.in_memory()
+    finish(standby, undisturbed)
+
+
+def test_a_clean_stop_keeps_the_times(
+    broker: MemoryBroker, tmp_path: Path, undisturbed: list[bytes]
+) -> None:
+    for _ in range(6):  # each from a snapshot at exactly its position
+        process = Process(broker, tmp_path)
+        process.run.recover()
+        process.run.consume(max_events=10)
+        process.member.release()
+    last = Process(broker, tmp_path)
+    last.run.recover()
+    finish(last, undisturbed)
