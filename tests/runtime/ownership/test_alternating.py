@@ -1,6 +1,7 @@
 """Partitions that alternate: the order of record times goes on over every change of owner.
 
-Some timestamps go back within their partition: the order after a restart depends on records before it.
+In partition 1 two records are ahead, and those after them go back: the order after a restart depends on
+records before it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ PARTITIONS: list[Partition] = [("events", 0), ("events", 1), ("events", 2)]
 
 
 def spread() -> MemoryBroker:
-    """The events in turn in three partitions, 10 ms apart; in partition 1 every third goes back."""
+    """The events in turn in three partitions, 10 ms apart; in partition 1 two are 150 ms ahead."""
     broker = MemoryBroker()
     events = some_events(0, EVENTS)
     for number, partition in enumerate(PARTITIONS):
         indices = range(number, EVENTS, 3)
-        backwards = [1_000 + 10 * i - (500 if number == 1 and i % 9 == 7 else 0) for i in indices]
-        broker.add([events[i] for i in indices], partition, backwards)
+        timestamps = [1_000 + 10 * i + (150 if i in (10, 37) else 0) for i in indices]
+        broker.add([events[i] for i in indices], partition, timestamps)
     return broker
 
 
