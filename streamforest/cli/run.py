@@ -14,6 +14,7 @@ import click
 
 from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PIPELINE, SET, check_servers
 from streamforest.cli.display import progress, report
+from streamforest.cli.page import LivePage, PartitionPages
 from streamforest.errors import ConfigError
 from streamforest.io.codec.dead_letters import REASONS
 from streamforest.io.codec.events import Format
@@ -23,9 +24,7 @@ from streamforest.io.tools.replay import ReplayOptions, replay
 from streamforest.observe.logs import set_up
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
-from streamforest.observe.server import MetricsServer, Observed
 from streamforest.runtime.config.load import Pipeline, load_pipeline
-from streamforest.runtime.config.schema import Config
 from streamforest.runtime.factory import opened
 from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.runtime.partition_workers import opened_workers
@@ -54,6 +53,8 @@ from streamforest.testing.broker.server import Broker, default_folder
 @click.option("--drain", is_flag=True, help="On Kafka: stop at the current end of the topics.")
 @click.option("--create-topics", is_flag=True, help="On Kafka: create missing topics.")
 @ACCEPT_VERSION_CHANGE
+@click.option("--page", is_flag=True, help="Serve the live page; on Kafka it always is.")
+@click.option("--keep", is_flag=True, help="Serve the live page, and go on after the end.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, only the final report.")
 def run(
     pipeline: Path,
@@ -64,6 +65,8 @@ def run(
     drain: bool,
     create_topics: bool,
     accept_version_change: bool,
+    page: bool,
+    keep: bool,
     quiet: bool,
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
@@ -90,10 +93,12 @@ def run(
             _feed(loaded)
         if config.kafka is not None and config.kafka.model_scope == "partition":
             accept = accept_version_change
-            _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
+            _consume_each(
+                stack, loaded, drain, create_topics, accept, max_events, signals, pipeline
+            )
             return
         metrics = PipelineMetrics(config.name, REASONS)
-        _serve(stack, metrics, config)
+        live = stack.enter_context(LivePage(loaded, pipeline, metrics, page or keep))
         try:
             with opened(
                 loaded,
@@ -102,20 +107,14 @@ def run(
                 create_topics=create_topics,
                 accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
-                telemetry=metrics,
+                telemetry=live.watch(metrics, fresh or own),
             ) as current:
                 gc.freeze()  # what is loaded by now is never garbage: keep it out of every collection
                 _consume(current, config.name, _total(loaded), max_events, signals, quiet)
+            if keep:
+                live.keep(lambda: signals.requested is not None)
         except Stopped as error:
             click.echo(f"Stopped by {signals.requested}: {error}.", err=True)
-
-
-def _serve(stack: ExitStack, metrics: Observed, config: Config) -> None:
-    """Metrics and probes over HTTP, while the run lasts."""
-    if config.metrics_port:
-        stack.enter_context(
-            MetricsServer(metrics, config.metrics_host, config.metrics_port, config.metrics_allowed)
-        )
 
 
 def _consume_each(
@@ -126,6 +125,7 @@ def _consume_each(
     accept: bool,
     max_events: int | None,
     signals: StopSignals,
+    file: Path,
 ) -> None:
     """A forest for each partition that this process is given."""
     if max_events is not None:
@@ -134,13 +134,13 @@ def _consume_each(
         )
     config = loaded.config
     metrics = WorkerMetrics(config.name, REASONS)
-    _serve(stack, metrics, config)
+    live = stack.enter_context(LivePage(loaded, file, metrics, asked=False))
     with opened_workers(
         loaded,
         drain=drain,
         create_topics=create_topics,
         accept_version_change=accept,
-        telemetry=metrics,
+        telemetry=PartitionPages(metrics, live.site, config.run) if live.site else metrics,
     ) as workers:
         gc.freeze()
         ending = workers.consume(stop=lambda: signals.requested is not None)

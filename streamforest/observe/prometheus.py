@@ -28,6 +28,7 @@ from streamforest.observe.label_metrics import LateMetrics
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     BatchSampled,
+    ClassesBorn,
     CommitDoubted,
     CommitMade,
     EventRefused,
@@ -39,6 +40,8 @@ from streamforest.observe.telemetry import (
     LogOpened,
     NoveltyMeasured,
     Readiness,
+    Rebalanced,
+    RecordsRead,
     RoleChanged,
     SnapshotFailed,
     SnapshotStarted,
@@ -219,6 +222,8 @@ class PipelineMetrics:
                 self._why = event.reason
             case LogOpened():
                 self._trouble, self._ask_lag = event.trouble, event.lag
+            case RecordsRead() | ClassesBorn() | Rebalanced():
+                pass  # counted in `learning_metrics`
             case _:
                 assert_never(event)
 

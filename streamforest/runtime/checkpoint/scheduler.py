@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from streamforest.errors import SnapshotError
@@ -143,6 +144,7 @@ class SnapshotScheduler:
                 SnapshotWritten(
                     written.seconds,
                     written.bytes,
-                    lambda: {name: model.summary() for name, model in models.items()},
+                    # several listeners ask
+                    cache(lambda: {name: model.summary() for name, model in models.items()}),
                 )
             )

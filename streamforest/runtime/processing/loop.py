@@ -180,6 +180,7 @@ class Run:
         slices = self.log.source.poll(*ask)
         if slices is None:
             log.info("the partitions were assigned again")
+            self.telemetry.on_event(reports.Rebalanced())
             self.recover()
             return 0
         if not slices:
@@ -210,6 +211,7 @@ class Run:
             pending.timestamps += [record.timestamp for record in records]
         self._publish(intake, labels, top, learned, novelty)
         report = self.telemetry.on_event
+        report(reports.RecordsRead({part: new[-1].timestamp for part, _, _, new in slices if new}))
         report(reports.EventsRead("predicted", len(intake.taken) - intake.unadmitted))
         if intake.unadmitted:
             report(reports.EventsRead("not_admitted", intake.unadmitted))
@@ -219,7 +221,8 @@ class Run:
     def _refuse(self, record: Any, partition: Partition, error: InputError) -> None:
         """What becomes of an event that cannot be taken."""
         reason = reason_of(error)
-        self.telemetry.on_event(reports.EventRefused(reason))
+        place = (*partition, record.offset)
+        self.telemetry.on_event(reports.EventRefused(reason, str(error)[:500], *place))
         if self.settings.bad_events == "stop":
             raise StreamForestError(
                 f"{partition[0]}-{partition[1]}, offset {record.offset}: {error}; stopped, as "
@@ -240,6 +243,14 @@ class Run:
         rows, late = intake.rows, intake.late
         if not len(rows) and (late is None or not late.judged):
             return labels, top, []
+        if publish and any(rows.new):
+            learns = (
+                rows.op & LEARN
+            ).tolist()  # a class that waits for more events is not born yet
+            born = [label for label, new, one in zip(rows.y, rows.new, learns) if new and one]
+            before = state.models[self.main].n_learned
+            self.telemetry.on_event(reports.ClassesBorn(born, before))
+            state.newest_at = time.time()
         sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
         for number, (name, model) in enumerate(state.models.items()):
             predict = _predict_seconds(model, rows) if sample else None
@@ -258,11 +269,11 @@ class Run:
                     new = novelty
                 if publish and novelty is not None:
                     self.telemetry.on_event(reports.NoveltyMeasured(name, novelty))
-            truth, predicted, before = rows.y, guesses, 0
+            truth, predicted, earlier = rows.y, guesses, 0
             if late is not None:
                 truth, predicted = late.settle(guesses, number)
-                before = len(truth) - len(late.predicted)
-            batch = reports.BatchAdvanced(name, truth, predicted, seconds, before, model.n_learned)
+                earlier = len(truth) - len(late.predicted)
+            batch = reports.BatchAdvanced(name, truth, predicted, seconds, earlier, model.n_learned)
             state.measures.on_event(batch)
             if publish:
                 self.telemetry.on_event(batch)
@@ -271,8 +282,6 @@ class Run:
                 beyond = max(0.0, seconds - predict * len(rows))
                 learn = beyond / learned if learned else None
                 self.telemetry.on_event(reports.BatchSampled(name, predict, learn, len(rows)))
-        if publish and any(rows.new):
-            state.newest_at = time.time()
         return labels, top, plain_novelty(new, len(rows))
 
     def _publish(
@@ -338,7 +347,11 @@ class Run:
         self.schedule.committed()
         classes = {name: model.classes_ for name, model in state.models.items()}
         times = attempt.pending.timestamps
-        self.telemetry.on_event(reports.CommitMade(seconds, times, state.newest_at, classes))
+        self.telemetry.on_event(
+            reports.CommitMade(
+                seconds, times, state.newest_at, classes, self.events, self.main, state.measures
+            )
+        )
 
     def _promoted(self) -> str:
         """The model that an operator wants to publish from the next event on, if it is another."""
