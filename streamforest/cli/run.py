@@ -179,7 +179,14 @@ def _feed(loaded: Pipeline) -> None:
     there = end_offset_sum(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
         form = cast(Format, config.events_format)
-        options = ReplayOptions(config.topics.events, partitions=1, start=there, format=form)
+        options = ReplayOptions(
+            config.topics.events,
+            partitions=1,
+            start=there,
+            format=form,
+            label=config.features.label,
+            id=config.features.id,
+        )
         replay(config.kafka.connection, loaded.source, options)
 
 

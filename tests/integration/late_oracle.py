@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from integration.oracle import blocks, committed, read_all
+from integration.oracle import blocks, committed, in_order, read_all
 
 from streamforest import LEARN
 from streamforest.errors import InputError
@@ -198,7 +198,7 @@ class LateJudge:
         number, seen = 0, set()
         for commit, entry in enumerate(journal):
             assert (entry["commit"], entry["first"]) == (commit, number)
-            for topic, partition, first, end in entry.get("slices", []):
+            for (topic, partition), first, end in in_order(entry):
                 for offset in range(first, end):
                     place = topic, partition, offset
                     assert place not in seen, f"{place} twice in the journal"

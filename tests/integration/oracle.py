@@ -7,6 +7,7 @@ by event, gives the very same predictions, and for each model the same block of 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import time
@@ -174,12 +175,39 @@ def journal_order(
     order: list[tuple[int, tuple[int, int]]] = []
     for entry in journal:
         assert entry["first"] == len(order)
-        for _, partition, first, end in entry.get("slices", []):
+        for (_, partition), first, end in in_order(entry):
             assert first == position[partition], "a slice does not go on where the last one ended"
             order += [(entry["commit"], (partition, offset)) for offset in range(first, end)]
             position[partition] = end
         assert entry["events"] == len(order)
     assert position == sizes
+    return order
+
+
+def in_order(entry: dict[str, Any]) -> list[tuple[tuple[str, int], int, int]]:
+    """Partition, from and to of all that a journal record took, in order; offsets have no gaps here."""
+    slices = [
+        ((topic, number), first, end) for topic, number, first, end in entry.get("slices", [])
+    ]
+    if "order" not in entry:
+        return slices
+    assert entry["v"] == 2
+    assert len({partition for partition, _, _ in slices}) == len(slices)
+    position = [first for _, first, _ in slices]
+    numbers, rest, shift = [], 0, 0
+    for byte in base64.b64decode(entry["order"], validate=True):
+        rest += (byte % 128) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(rest)
+            rest = shift = 0
+    assert shift == 0
+    order = []
+    for number in numbers:
+        less, index = divmod(number, len(slices))
+        first, position[index] = position[index], position[index] + less + 1
+        order.append((slices[index][0], first, position[index]))
+    assert position == [end for _, _, end in slices]
     return order
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamforest.errors import ChangedError, ConfigError, SnapshotError
-from streamforest.io.log import Partition
+from streamforest.forests.core.features import NUMBER, UNKNOWN
+from streamforest.io.features.reader import EventReader
+from streamforest.io.log import Partition, Records
 from streamforest.jsonable import LARGEST_OFFSET, count, rows
 from streamforest.observe.evaluation import Totals
 from streamforest.observe.measures import Evaluation, ModelMeasures
@@ -19,6 +21,8 @@ from streamforest.runtime.processing.models import parameters_of, take_run_time,
 from streamforest.text import shown
 
 _FORMAT = 2
+MakeReader = Callable[..., EventReader]
+"""Makes a reader of records by the pipeline's rules, with `max_columns` and `labels`."""
 
 
 @dataclass
@@ -42,18 +46,26 @@ class RunState:
     gate: Admission
     measures: Evaluation
     positions: dict[Partition, int] = field(default_factory=dict)
+    times: dict[Partition, int] = field(default_factory=dict)
+    """The highest record timestamp of each partition, where one had any: the merge goes on from it."""
     events: int = 0
     pace: Pace = field(default_factory=Pace)
     main: str = ""
     """The model that publishes, where another than the first was promoted."""
     late: LabelStore | None = None
     """Who waits for whom, where labels come by themselves."""
+    reader: EventReader = field(default_factory=EventReader)
+    """Layout of the records, and what each column holds."""
     newest_at: float = 0.0
     """When a class was last new, by this machine's clock; nothing depends on it."""
 
     @classmethod
     def new(
-        cls, models: Mapping[str, Model], limits: Limits, late: LateRules | None = None
+        cls,
+        models: Mapping[str, Model],
+        limits: Limits,
+        late: LateRules | None = None,
+        reader: MakeReader = EventReader,
     ) -> RunState:
         """Before the first event."""
         return cls(
@@ -61,11 +73,22 @@ class RunState:
             Admission(limits),
             Evaluation({name: ModelMeasures() for name in models}),
             late=None if late is None else LabelStore(late),
+            reader=reader(max_columns=limits.max_features, labels=late is not None),
         )
 
     def become(self, other: RunState) -> None:
         """Take over all that another state holds."""
         vars(self).update(vars(other))
+
+    def passed(self, records: Records) -> None:
+        """These records were taken, whatever became of each."""
+        times = self.times
+        for partition, record in zip(records.partitions, records.records, strict=True):
+            if record.timestamp > times.get(partition, 0):
+                times[partition] = record.timestamp
+        for partition, record in records.last().items():
+            self.positions[partition] = record.offset + 1
+        self.events += len(records)
 
     def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
         """The run's own part of a snapshot: no clock, no commit number, nothing of this process."""
@@ -73,9 +96,11 @@ class RunState:
             "format": _FORMAT,
             "source": dict(source),
             "events": self.events,
-            "positions": [[*partition, at] for partition, at in sorted(self.positions.items())],
+            "positions": _listed(self.positions),
             "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
             "admission": self.gate.state(),
+            "features": self.reader.state(),
+            **({"times": _listed(self.times)} if self.times else {}),
             **({"main": self.main} if self.main else {}),
             **({} if self.late is None else {"labels": self.late.state(list(self.models))}),
         }
@@ -97,6 +122,7 @@ class RunState:
         limits: Limits,
         source: Mapping[str, Any],
         late: LateRules | None = None,
+        reader: MakeReader = EventReader,
     ) -> RunState:
         """From a snapshot, after checking that it is of this very pipeline."""
         try:
@@ -104,19 +130,27 @@ class RunState:
                 raise ValueError(f"run format {plain['format']!r}, this version reads {_FORMAT}")
             _compare("source", source, plain["source"], source)
             wrapped = _checked_models(models, configured, source)
+            gate = Admission.from_state(limits, plain["admission"])
             state = cls(
                 models=wrapped,
-                gate=Admission.from_state(limits, plain["admission"]),
+                gate=gate,
                 measures=Evaluation(
                     {
                         name: ModelMeasures(Totals.from_state(plain["totals"][name]))
                         for name in wrapped
                     }
                 ),
-                positions=_positions(plain["positions"]),
+                positions=_by_partition(plain["positions"], "position"),
+                times=_by_partition(plain.get("times", []), "time"),
                 events=count(plain["events"], "events"),
                 main=_main(plain, wrapped, source),
                 late=_store(late, plain, list(wrapped)),
+                reader=_reader(
+                    reader(max_columns=limits.max_features, labels=late is not None),
+                    plain.get("features"),
+                    gate,
+                    source,
+                ),
             )
         except (ChangedError, ConfigError, SnapshotError):
             raise
@@ -142,13 +176,17 @@ class RunState:
             return
 
 
-def _positions(told: Any) -> dict[Partition, int]:
+def _listed(numbers: Mapping[Partition, int]) -> list[list[Any]]:
+    return [[*partition, number] for partition, number in sorted(numbers.items())]
+
+
+def _by_partition(listed: Any, what: str) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
-    for topic, number, at in rows(told, "positions", 3):
+    for topic, number, value in rows(listed, f"{what}s", 3):
         partition = str(topic), count(number, "partition")
         if type(topic) is not str or partition in found:
-            raise ValueError(f"position of {topic!r:.60}-{number} twice, or of no topic")
-        found[partition] = count(at, "position", LARGEST_OFFSET)
+            raise ValueError(f"{what} of {topic!r:.60}-{number} twice, or of no topic")
+        found[partition] = count(value, what, LARGEST_OFFSET)
     return found
 
 
@@ -164,6 +202,19 @@ def _store(
     rules: LateRules | None, plain: Mapping[str, Any], names: list[str]
 ) -> LabelStore | None:
     return None if rules is None else LabelStore.from_state(rules, plain["labels"], names)
+
+
+def _reader(
+    reader: EventReader, state: Any, gate: Admission, source: Mapping[str, Any]
+) -> EventReader:
+    """What a run knew of its records; one that was begun before this was kept had nested ones only."""
+    if state is None:
+        known = [(n, k) for n, k in zip(gate.features.names, gate.features.kinds) if k != UNKNOWN]
+        reader.adopt([name for name, _ in known], [kind == NUMBER for _, kind in known])
+        return reader
+    _compare("features", reader.rules.settings(), state["rules"], source)
+    reader.restore(state)
+    return reader
 
 
 def _checked_models(

@@ -229,7 +229,7 @@ class Ownership:
         context.add_partitions(commit.new_partitions)
         if context.state.late is not None:
             self._telemetry.on_event(LabelsRecovered(context.state.late.status()))
-        self._log.source.seek(context.state.positions)
+        self._log.source.seek(context.state.positions, context.state.times)
 
     def _begin(self, commit: Commit) -> None:
         """Before the first commit of all, which says where the partitions begin: a snapshot of nothing.
