@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from streamforest.observe.history import FILE, History
+from streamforest.observe.history import History
+from streamforest.observe.history_file import FILE
 from streamforest.observe.page.site import About, Site
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics

@@ -10,21 +10,19 @@ Labels and messages in it are strangers' texts; they are made printable here and
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from operator import eq
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from streamforest.observe.evaluation import WINDOW
-from streamforest.observe.points import FAR, MAX_POINTS, Amount, Count, Point, Steps, Whole, total
-from streamforest.observe.recent_classes import RecentClasses
+from streamforest.observe.history_file import MAX_LETTERS, MAX_REASONS, Kept, Letter, read, write
+from streamforest.observe.points import FAR, Point, total
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     BatchSampled,
@@ -46,68 +44,15 @@ from streamforest.observe.telemetry import (
     SnapshotWritten,
     TelemetryEvent,
 )
-from streamforest.private_files import FILE_MODE, make_folder, reading, replace
+from streamforest.private_files import FILE_MODE
 from streamforest.text import printable
 
-log = logging.getLogger(__name__)
-
-FILE = "page-history.json"
-_VERSION = 1
-_MAX_FILE = 8 << 20  # bytes of the file that are read
 _PART_SECONDS = 2.0  # of one part of the run, at most
 _PART_LABELS = 100  # labelled events after which a part ends, in a run that has not drawn much yet
 _PART_LEAST = 0.25  # seconds of such a part, later on
 _LOOK_SECONDS = 1.0  # between two looks at the lag
 _SAVE_SECONDS = 10.0
 _CONFUSED = 2_000  # labelled events in each of two windows of confused pairs
-_MAX_LETTERS = 20
-_MAX_REASONS = 40
-
-Text = Annotated[str, msgspec.Meta(max_length=4_000)]
-
-
-class Letter(msgspec.Struct, forbid_unknown_fields=True):
-    """A dead letter: what was wrong and where it stands, never the event itself."""
-
-    at: Amount
-    reason: Text
-    message: Text
-    place: Text
-
-
-class Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """What outlives a restart."""
-
-    version: int = _VERSION
-    saved_at: Amount = 0.0
-    minutes: Steps = msgspec.field(default_factory=lambda: Steps(2.0))
-    hours: Steps = msgspec.field(default_factory=lambda: Steps(72.0))
-    whole: Whole = msgspec.field(default_factory=Whole)
-    classes: RecentClasses = msgspec.field(default_factory=RecentClasses)
-    letters: list[Letter] = []
-    reasons: dict[Text, Count] = {}
-    labelled_at: Amount = 0.0
-    """When a labelled event was last learned."""
-    commits: Count = 0
-    commits_in_doubt: Count = 0
-    snapshots: Count = 0
-    snapshot_failures: Count = 0
-    snapshot_at: Amount = 0.0
-    snapshot_bytes: Count = 0
-    rebalances: Count = 0
-
-    def is_sound(self) -> bool:
-        """Whether a run can have left this: lists are bounded and points go up."""
-        series = (self.minutes.points, self.hours.points, self.whole.points)
-        return (
-            self.version == _VERSION
-            and len(self.letters) <= _MAX_LETTERS
-            and len(self.reasons) <= _MAX_REASONS
-            and self.minutes.step > 0
-            and self.hours.step > 0
-            and all(len(points) <= MAX_POINTS for points in series)
-            and self.classes.is_sound()
-        )
 
 
 class History:
@@ -286,8 +231,8 @@ class History:
         kept = self.kept
         place = f"{printable(event.topic, 249)}-{event.partition}, offset {event.offset}"
         kept.letters.append(Letter(now, event.reason, printable(event.message, 300), place))
-        del kept.letters[:-_MAX_LETTERS]
-        if event.reason in kept.reasons or len(kept.reasons) < _MAX_REASONS:
+        del kept.letters[:-MAX_LETTERS]
+        if event.reason in kept.reasons or len(kept.reasons) < MAX_REASONS:
             kept.reasons[event.reason] = kept.reasons.get(event.reason, 0) + 1
 
     def _label_status(self, event: LabelsRead | LabelsRecovered) -> None:
@@ -397,20 +342,8 @@ class History:
     def _load(self) -> None:
         if self._path is None:
             return
-        try:
-            with reading(self._path) as file:
-                data = file.read(_MAX_FILE + 1)
-            if len(data) > _MAX_FILE:
-                raise ValueError(f"it has over {_MAX_FILE:,} bytes")
-            kept = msgspec.json.decode(data, type=Kept)
-            if not kept.is_sound():
-                raise ValueError("it is none that a run has written")
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-            log.warning("%s: the page starts without a history (%s)", self._path, error)
-            return
-        if kept.saved_at >= self.kept.saved_at:
+        kept = read(self._path)
+        if kept is not None and kept.saved_at >= self.kept.saved_at:
             self.kept, self._resumed = kept, True
             self.revision += 1
             self.window.clear()
@@ -424,11 +357,7 @@ class History:
         if self._path is None or self.role == "standby":
             return
         self.kept.saved_at = time.time()
-        try:
-            make_folder(self._path.parent, self._mode)
-            replace(self._path, msgspec.json.encode(self.kept), self._mode)
-        except OSError as error:
-            log.warning("%s: the page's history is not kept (%s)", self._path, error)
+        if not write(self._path, self.kept, self._mode):
             self._path = None
 
     def forget(self) -> None:

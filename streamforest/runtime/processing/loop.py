@@ -214,7 +214,8 @@ class Run:
         pending.timestamps += [record.timestamp for record in records.records]
         self._publish(intake, labels, top, learned, novelty)
         report = self.telemetry.on_event
-        report(reports.RecordsRead({part: new[-1].timestamp for part, _, _, new in slices if new}))
+        newest = {partition: last.timestamp for partition, last in records.last().items()}
+        report(reports.RecordsRead(newest))
         report(reports.EventsRead("predicted", len(intake.taken) - intake.unadmitted))
         if intake.unadmitted:
             report(reports.EventsRead("not_admitted", intake.unadmitted))
