@@ -86,11 +86,11 @@ class PartitionPages:
 
     def worker(self, number: int) -> Listener:
         """The listener of a partition's run."""
-        metrics = self._metrics.worker(number)
+        listener = self._metrics.worker(number)
         path = self._run.folder / f"partition-{number}" / FILE
         self._open[number] = history = History(path, self._run.file_mode)
-        self._site.add(history, metrics, number)
-        return Listeners(metrics, history)
+        self._site.add(history, self._metrics.metrics_of(number), number)
+        return Listeners(listener, history)
 
     def forget(self, number: int) -> None:
         """The partition is another process's now."""

@@ -30,16 +30,17 @@ from streamforest.observe.telemetry import (
     CommitDoubted,
     CommitMade,
     EventRefused,
-    EventsRead,
     IterationDone,
     LabelsRead,
     LabelsRecovered,
     LabelStatus,
     LogOpened,
+    ModelsChanged,
     NoveltyMeasured,
     Rebalanced,
     RecordsRead,
     RoleChanged,
+    RowsRead,
     SnapshotFailed,
     SnapshotWritten,
     TelemetryEvent,
@@ -89,6 +90,7 @@ class History:
         self._judged = [0, 0]
         self._part = Point()
         self._part_from = self._looked = self._saved = time.monotonic()
+        self._measure_at = 0.0
         self._before: Any = None
         self._resumed = True
         self._ask_lag: Callable[[], Mapping[tuple[str, int], int]] = dict
@@ -96,7 +98,7 @@ class History:
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             BatchAdvanced: self._advanced,
             IterationDone: lambda event: self._iterated(),
-            EventsRead: self._read,
+            RowsRead: self._read,
             RecordsRead: lambda event: self._newest.update(event.newest),
             ClassesBorn: self._born,
             BatchSampled: self._sampled,
@@ -106,6 +108,7 @@ class History:
             CommitDoubted: self._doubted,
             SnapshotWritten: self._snapshot,
             SnapshotFailed: self._snapshot_failed,
+            ModelsChanged: self._models_changed,
             LabelsRead: self._label_status,
             LabelsRecovered: self._label_status,
             RoleChanged: self._role_changed,
@@ -219,18 +222,16 @@ class History:
 
     # ---- input and output
 
-    def _read(self, event: EventsRead) -> None:
-        self._part.events += event.count
-        if event.count:
+    def _read(self, event: RowsRead) -> None:
+        self._part.events += event.records - event.labels
+        if event.records:
             self.events_at = time.time()
 
     def _refused(self, event: EventRefused) -> None:
-        self._part.events += 1
         self._part.refused += 1
-        self.events_at = now = time.time()
         kept = self.kept
-        place = f"{printable(event.topic, 249)}-{event.partition}, offset {event.offset}"
-        kept.letters.append(Letter(now, event.reason, printable(event.message, 300), place))
+        message, place = printable(event.message, 300), printable(event.place, 300)
+        kept.letters.append(Letter(time.time(), event.reason, message, place))
         del kept.letters[:-MAX_LETTERS]
         if event.reason in kept.reasons or len(kept.reasons) < MAX_REASONS:
             kept.reasons[event.reason] = kept.reasons.get(event.reason, 0) + 1
@@ -263,7 +264,13 @@ class History:
         self.kept.snapshot_at = time.time()
         self.kept.snapshot_bytes = event.bytes
         self.snapshot_failure = None
-        self.summaries = event.summaries()
+
+    def _models_changed(self, event: ModelsChanged) -> None:
+        """Ask for the size of the models, as often as that takes little of the time."""
+        now = time.monotonic()
+        if now >= self._measure_at:
+            self.summaries = event.summaries()
+            self._measure_at = now + max(_LOOK_SECONDS, 500 * (time.monotonic() - now))
 
     def _snapshot_failed(self, event: SnapshotFailed) -> None:
         self.kept.snapshot_failures += 1

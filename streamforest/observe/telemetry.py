@@ -84,23 +84,35 @@ class NoveltyMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class EventsRead:
-    """So many events ended this way."""
+class RowsRead:
+    """The records of a poll were judged, and the models went through those that were taken."""
 
-    outcome: Literal["predicted", "not_admitted"]
-    count: int
+    records: int
+    labels: int
+    """Records that were labels of other events."""
+    predicted: int
+    learned: int
+    """Events that were learned, of this poll or of earlier ones whose label has come."""
+    not_admitted: int
+    """Events whose label is no class yet: predicted, not learned."""
+    waiting: int
+    """Events that wait for their label now."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRefused:
-    """An event became a dead letter."""
+    """An event became a dead letter; where it was, and why."""
 
     reason: str
-    message: str = ""
-    """What is wrong with it; may quote the event, so it is a stranger's text."""
-    topic: str = ""
-    partition: int = 0
-    offset: int = 0
+    place: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsCounted:
+    """What became of all events of the pipeline so far, by name."""
+
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +194,17 @@ class SnapshotStarted:
 class SnapshotWritten:
     """A snapshot became durable."""
 
+    name: str
     seconds: float
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsChanged:
+    """The models have learned, or were loaded."""
+
     summaries: Callable[[], Mapping[str, Mapping[str, Any]]]
-    """Size and shape of each model; costly."""
+    """Size and shape of each model, to be asked while handling the event; costly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +238,8 @@ TelemetryEvent = (
     | BatchAdvanced
     | BatchSampled
     | NoveltyMeasured
-    | EventsRead
+    | RowsRead
+    | RowsCounted
     | EventRefused
     | LabelsRead
     | LabelsRecovered
@@ -230,6 +250,7 @@ TelemetryEvent = (
     | CommitMade
     | SnapshotStarted
     | SnapshotWritten
+    | ModelsChanged
     | SnapshotFailed
     | RoleChanged
     | Readiness
@@ -251,12 +272,12 @@ class NullTelemetry:
 
 
 class Listeners:
-    """Several listeners as one; each hears everything, in this order."""
+    """Several listeners, called in order."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = listeners
 
     def on_event(self, event: TelemetryEvent) -> None:
-        """Tell all of them."""
+        """Pass it on to each."""
         for listener in self._listeners:
             listener.on_event(event)

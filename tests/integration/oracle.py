@@ -144,9 +144,10 @@ def judge(
     order = journal_order(output.journal, {p: len(records) for p, records in inputs.items()})
     verdict = Verdict(len(places), len(output.predictions), len(output.dead), len(output.journal))
     models = {"main": model, **(shadows or {})}
+    kinds: Kinds = {}
     for number, (commit, place) in enumerate(order):
         record = inputs[place[0]][place[1]]
-        expected = {key: answer(one, record.value) for key, one in models.items()}["main"]
+        expected = {key: answer(one, record.value, kinds) for key, one in models.items()}["main"]
         if expected is None:
             letter = output.dead.get(place)
             assert letter is not None, f"{place}: {record.value[:80]!r} should be a dead letter"
@@ -211,7 +212,19 @@ def in_order(entry: dict[str, Any]) -> list[tuple[tuple[str, int], int, int]]:
     return order
 
 
-def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None:
+Kinds = dict[Any, bool]
+"""Of each column: whether its first value was a text."""
+
+
+def fitting(x: dict[Any, Any], kinds: Kinds) -> dict[Any, Any]:
+    """The features with None for a text in a column that began with a number."""
+    for name, value in x.items():
+        if value is not None:
+            kinds.setdefault(name, isinstance(value, str))
+    return {n: None if isinstance(v, str) and not kinds[n] else v for n, v in x.items()}
+
+
+def answer(model: Any, raw: bytes, kinds: Kinds) -> tuple[list[tuple[Any, float]], int] | None:
     """What the model says of a message, then lets it learn; None if it is no event to be learned."""
     try:
         event = json.loads(raw)
@@ -224,6 +237,7 @@ def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None
         assert y is None or isinstance(y, str | int | float | bool)
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
         return None
+    x = fitting(x, kinds)
     forest = [*model.steps.values()][-1] if hasattr(model, "steps") else model
     learned = forest.n_learned
     try:
@@ -235,6 +249,7 @@ def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None
                 return None
             if any(c == y and type(c) is not type(y) for c in forest.classes_):
                 return None  # before the scaler has learned from it
+            x = {name: value for name, value in x.items() if value is not None}
             pairs = list(model.predict_proba_one(x).items())
             if y is not None:
                 model.learn_one(x, y)

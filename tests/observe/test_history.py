@@ -17,13 +17,18 @@ from streamforest.observe.telemetry import (
     ClassesBorn,
     CommitMade,
     EventRefused,
-    EventsRead,
     IterationDone,
     LogOpened,
     NoveltyMeasured,
     RecordsRead,
     RoleChanged,
+    RowsRead,
 )
+
+
+def read(records: int) -> RowsRead:
+    """A poll with so many events."""
+    return RowsRead(records, 0, records, records, 0, 0)
 
 
 def advance(history: History, truth: list[Any], predicted: list[Any], learned: int) -> None:
@@ -33,7 +38,7 @@ def advance(history: History, truth: list[Any], predicted: list[Any], learned: i
     if born:
         history.on_event(ClassesBorn(born, learned - len(truth)))
     history.on_event(BatchAdvanced("main", truth, predicted, 0.01, 0, learned))
-    history.on_event(EventsRead("predicted", len(truth)))
+    history.on_event(read(len(truth)))
     history.on_event(IterationDone())
 
 
@@ -56,7 +61,7 @@ def test_accuracy_of_every_model_and_of_no_change() -> None:
     history.on_event(BatchAdvanced("main", ["a", "a", None, "b"], ["a", "b", "a", "b"], 0.1, 0, 3))
     history.on_event(BatchAdvanced("shade", ["a", "a", None, "b"], ["a", "a", "a", "b"], 0.1, 0, 3))
     history.close()
-    history.on_event(EventsRead("predicted", 4))
+    history.on_event(read(4))
     history.close()
     (point,) = history.kept.whole.points
     assert point.models == {"main": (3, 2), "shade": (3, 3)}
@@ -81,7 +86,7 @@ def test_lag_in_seconds_is_the_age_of_the_last_record_where_more_wait() -> None:
 def test_novelty_leaves_out_what_has_no_measure() -> None:
     history = History()
     history.on_event(NoveltyMeasured("main", np.array([1.0, np.inf, 2.0, 5.0])))
-    history.on_event(EventsRead("predicted", 4))
+    history.on_event(read(4))
     history.close()
     (point,) = history.kept.whole.points
     assert (point.measured, point.far, point.novelty) == (3, 1, 6.0)
@@ -92,7 +97,7 @@ def test_everything_is_bounded(tmp_path: Path) -> None:
     history = History(path)
     for i in range(2_000):
         advance(history, [f"class {i}"] * 100, ["?"] * 100, 100 * (i + 1))
-        history.on_event(EventRefused(f"reason {i}", "m" * 10_000, "t", 0, i))
+        history.on_event(EventRefused(f"reason {i}", f"t-0, offset {i}", "m" * 10_000))
     history.close()
     kept = history.kept
     assert len(kept.whole.points) <= MAX_POINTS
@@ -110,7 +115,7 @@ def test_everything_is_bounded(tmp_path: Path) -> None:
 def test_strangers_texts_are_made_printable() -> None:
     history = History()
     advance(history, ["x\x1b[31m\n"] * 2, ["\u202ey", "\x00"], 2)
-    history.on_event(EventRefused("invalid", "bad\x1b]0;title\x07", "t", 0, 3))
+    history.on_event(EventRefused("invalid", f"t-0, offset {3}", "bad\x1b]0;title\x07"))
     pairs = [text for pair in history.confused(3)[0] for text in pair[:2]]
     assert all(text.isprintable() for text in (history.kept.letters[0].message, *pairs))
     assert history.kept.classes.followed[0].name == "x\\x1b[31m\\n"

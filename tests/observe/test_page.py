@@ -21,12 +21,18 @@ from streamforest.observe.server import MetricsServer
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     EventRefused,
-    EventsRead,
     LabelsRead,
     LabelStatus,
     RoleChanged,
+    RowsRead,
     SnapshotFailed,
 )
+
+
+def read(records: int) -> RowsRead:
+    """A poll with so many events."""
+    return RowsRead(records, 0, records, records, 0, 0)
+
 
 ASSETS = files("streamforest.observe.page").joinpath("assets")
 
@@ -134,7 +140,7 @@ def test_a_series_is_worked_out_once_for_each_change(history: History) -> None:
     assert first is not None
     assert again is not None
     assert first[0] is again[0]
-    history.on_event(EventsRead("predicted", 1))
+    history.on_event(read(1))
     history.close()
     changed = site.answer("/page/whole.json")
     assert changed is not None
@@ -150,20 +156,21 @@ def learn(history: History, right: int, wrong: int, **others: int) -> None:
     for name, hits in {"main": right, **others}.items():
         guess = truth[:hits] + ["?"] * (len(truth) - hits)
         history.on_event(BatchAdvanced(name, truth, guess, 0.1, 0, len(truth)))
-    history.on_event(EventsRead("predicted", len(truth)))
+    history.on_event(read(len(truth)))
     history._end_part(time.monotonic())
 
 
 def dead(history: History) -> None:
     learn(history, 400, 0)
+    history.on_event(read(20))
     for i in range(20):
-        history.on_event(EventRefused("invalid", "no x", "t", 0, i))
+        history.on_event(EventRefused("invalid", f"t-0, offset {i}", "no x"))
     history._end_part(time.monotonic())
 
 
 def unlabelled(history: History) -> None:
     history.started_at -= 300
-    history.on_event(EventsRead("predicted", 500))
+    history.on_event(read(500))
     history._end_part(time.monotonic())
 
 
@@ -173,7 +180,7 @@ def behind(history: History) -> None:
 
 def without_commit(history: History) -> None:
     history.started_at = history.committed_at = time.time() - 200
-    history.on_event(EventsRead("predicted", 1))
+    history.on_event(read(1))
 
 
 def worse_than_no_change(history: History) -> None:

@@ -84,6 +84,17 @@ class RecordedRow:
         return fields
 
 
+def place_of(record: Any, partition: tuple[str, int]) -> str:
+    """Where a record is, for people: a row of a file, or an offset of a topic's partition.
+
+    >>> place_of(RecordedRow(4, None), ("a.csv", 0))
+    'a.csv, row 5'
+    """
+    if isinstance(record, RecordedRow):
+        return f"{partition[0]}, row {record.offset + 1}"
+    return f"{partition[0]}-{partition[1]}@{record.offset}"
+
+
 class Source(Protocol):
     """Recorded events in order."""
 

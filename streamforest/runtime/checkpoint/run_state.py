@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,7 @@ from streamforest.forests.core.features import NUMBER, UNKNOWN
 from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Partition, Records
 from streamforest.jsonable import LARGEST_OFFSET, count, rows
+from streamforest.observe.accounting import RowCounts
 from streamforest.observe.evaluation import Totals
 from streamforest.observe.measures import Evaluation, ModelMeasures
 from streamforest.runtime.labels.store import LabelStore, LateRules
@@ -25,17 +28,42 @@ MakeReader = Callable[..., EventReader]
 """Makes a reader of records by the pipeline's rules, with `max_columns` and `labels`."""
 
 
+_RECENT = 5.0  # seconds
+
+
 @dataclass
 class Pace:
-    """Events and wall-clock seconds of the loop, snapshots and all."""
+    """Events, and wall-clock seconds of the loop while there were records: commits, snapshots and all."""
 
     events: int = 0
     seconds: float = 0.0
+    _recent: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
+    """When reading began, and how many events it brought; of the last seconds."""
+    _first: float = field(default=math.inf, repr=False)
+    """When this process began to read."""
+
+    def add(self, events: int, seconds: float) -> None:
+        """So many events were read and processed in the last `seconds`."""
+        self.events += events
+        self.seconds += seconds
+        begun = time.monotonic() - seconds
+        self._first = min(self._first, begun)
+        self._recent.append((begun, events))
+        while self._recent[0][0] < begun - _RECENT:
+            self._recent.popleft()
 
     @property
     def rate(self) -> float:
-        """Events a second."""
+        """Events a second, over the whole run."""
         return self.events / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def recent_rate(self) -> float:
+        """Events a second over the last seconds; 0 while nothing is read."""
+        now = time.monotonic()
+        since = max(self._first, now - _RECENT)
+        events = sum(count for begun, count in self._recent if begun >= since)
+        return events / max(now - since, 1e-3) if events else 0.0
 
 
 @dataclass
@@ -49,6 +77,7 @@ class RunState:
     times: dict[Partition, int] = field(default_factory=dict)
     """The highest record timestamp of each partition, where one had any: the merge goes on from it."""
     events: int = 0
+    rows: RowCounts = field(default_factory=RowCounts)
     pace: Pace = field(default_factory=Pace)
     main: str = ""
     """The model that publishes, where another than the first was promoted."""
@@ -76,6 +105,10 @@ class RunState:
             reader=reader(max_columns=limits.max_features, labels=late is not None),
         )
 
+    def summaries(self) -> dict[str, dict[str, Any]]:
+        """Size and shape of each model."""
+        return {name: model.summary() for name, model in self.models.items()}
+
     def become(self, other: RunState) -> None:
         """Take over all that another state holds."""
         vars(self).update(vars(other))
@@ -98,6 +131,7 @@ class RunState:
             "events": self.events,
             "positions": _listed(self.positions),
             "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
+            "rows": self.rows.state(),
             "admission": self.gate.state(),
             "features": self.reader.state(),
             **({"times": _listed(self.times)} if self.times else {}),
@@ -131,6 +165,7 @@ class RunState:
             _compare("source", source, plain["source"], source)
             wrapped = _checked_models(models, configured, source)
             gate = Admission.from_state(limits, plain["admission"])
+            store = _store(late, plain, list(wrapped))
             state = cls(
                 models=wrapped,
                 gate=gate,
@@ -143,8 +178,9 @@ class RunState:
                 positions=_by_partition(plain["positions"], "position"),
                 times=_by_partition(plain.get("times", []), "time"),
                 events=count(plain["events"], "events"),
+                rows=_row_counts(plain, wrapped, store),
                 main=_main(plain, wrapped, source),
-                late=_store(late, plain, list(wrapped)),
+                late=store,
                 reader=_reader(
                     reader(max_columns=limits.max_features, labels=late is not None),
                     plain.get("features"),
@@ -215,6 +251,16 @@ def _reader(
     _compare("features", reader.rules.settings(), state["rules"], source)
     reader.restore(state)
     return reader
+
+
+def _row_counts(
+    plain: Mapping[str, Any], models: Mapping[str, Model], store: LabelStore | None
+) -> RowCounts:
+    waiting = 0 if store is None else len(store.waiting)
+    if "rows" in plain:
+        return RowCounts.from_state(plain["rows"], waiting)
+    learned = next(iter(models.values())).n_learned
+    return RowCounts.unknown(count(plain["events"], "events"), learned, waiting)
 
 
 def _checked_models(

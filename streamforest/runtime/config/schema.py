@@ -83,6 +83,7 @@ class RunTable:
     keep_snapshots: int
     folder: Path
     file_mode: int = FILE_MODE
+    allow_unlearned: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,6 +287,7 @@ RUN = {
     "keep_snapshots": whole(1, 1_000, default=3),
     "folder": text("a path"),
     "file_mode": choice("0600", "0640", "0644", "0660", "0664", default="0600"),
+    "allow_unlearned": Option(lambda value: isinstance(value, bool), "true or false", False),
 }
 METRICS = {
     "host": text("an address to listen on", "127.0.0.1"),
@@ -349,4 +351,5 @@ def run_table(
         keep_snapshots=values["keep_snapshots"],
         folder=folder.with_name(f"{folder.name}-broker") if through else folder,
         file_mode=int(values["file_mode"], 8),
+        allow_unlearned=values["allow_unlearned"],
     )

@@ -90,6 +90,11 @@ class CommitSchedule:
         late = time.monotonic() - self._last_snapshot
         return settings.snapshot_seconds is not None and late >= settings.snapshot_seconds
 
+    @property
+    def snapshots_by_number(self) -> bool:
+        """Whether snapshots are taken after so many events."""
+        return self._settings.snapshot_events is not None
+
     def request_due(self, requests: OperatorRequests) -> bool:
         """Whether an operator request waits; checked once a second."""
         now = time.monotonic()

@@ -40,6 +40,7 @@ from streamforest.observe.telemetry import (
     Heartbeat,
     LabelsRecovered,
     Listener,
+    ModelsChanged,
     Readiness,
     RoleChanged,
 )
@@ -176,6 +177,7 @@ class Ownership:
         self._scheduler.report()
         events = context.state.events
         self._telemetry.on_event(RoleChanged("standby", 0, events, follower.behind))
+        self._telemetry.on_event(ModelsChanged(context.state.summaries))
         self._telemetry.on_event(Readiness(follower.trouble))
 
     def _followed(self, place: int) -> None:

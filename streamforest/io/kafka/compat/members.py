@@ -25,6 +25,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "PartitionRecords",
         "_handle_fetch_response",
         "_next_partition_records",
+        "_paused_partition_records",
         "config",
     ),
     "kafka.consumer.fetcher:Fetcher.PartitionRecords": (
