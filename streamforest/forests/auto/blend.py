@@ -62,7 +62,8 @@ class Blend:
         first, second = votes
         own = (1.0 - self.share) * (_UNIT / max(int(first.sum()), 1))
         other = self.share * (_UNIT / max(int(second.sum()), 1))
-        return np.rint(own * first + other * second).astype(np.int64)
+        mixed: NDArray[np.float64] = own * first + other * second
+        return np.rint(mixed).astype(np.int64)
 
     def judge(self, votes: NDArray[np.int64], y: NDArray[np.int64]) -> None:
         """Note which blends would have had the classes of these rows."""
