@@ -1,9 +1,9 @@
 """A recorded file as the log of a pipeline: its rows are partition 0, a commit is an fsync and rename.
 
-commit.json          what the last commit said; the only file that decides anything
-predictions.jsonl    one line an event, as long as commit.json says
+commit.json          what the last commit says; the only file that decides anything
+predictions.jsonl    one line per event; commit.json says how many bytes count
 dead_letters.jsonl   events that were refused, and why
-journal.jsonl        one line a commit
+journal.jsonl        one line per commit
 snapshots/           models and position, see `runtime/checkpoint/store.py`
 lock                 held while a run is under way
 """
@@ -90,15 +90,15 @@ def claim(folder: Path, identity: Mapping[str, str], mode: int = FILE_MODE) -> N
     except FileExistsError:
         pass
     try:
-        told = read_json(path)
+        owner = read_json(path)
     except (FileNotFoundError, ValueError) as error:
         # another process of the group has just made it, or was killed doing so
         log.warning("%s cannot be read and is written again: %s", path, error)
-        told = None
-    if not isinstance(told, dict):
+        owner = None
+    if not isinstance(owner, dict):
         replace(path, ours, mode)
-    elif told != dict(identity):
-        differs = ", ".join(f"{k} {shown(v)}" for k, v in told.items() if identity.get(k) != v)
+    elif owner != dict(identity):
+        differs = ", ".join(f"{k} {shown(v)}" for k, v in owner.items() if identity.get(k) != v)
         raise ConfigError(
             f"{folder}: belongs to another pipeline ({differs}); give this one a run.folder of its own"
         )
@@ -177,7 +177,7 @@ class FileSource:
 class RunFolder:
     """Sink, journal and membership of a log without a broker: the files of a run folder.
 
-    `RunLock` keeps other processes out, so whoever asks is the owner.
+    `RunLock` keeps other processes out, so the process that asks is the owner.
     """
 
     numbers_commits = False
@@ -298,7 +298,7 @@ def by_row(decode: RecordDecoder) -> RecordDecoder:
         if event is not None:
             return event
         if row.problem is not None:
-            raise EventError(f"no event: {row.problem}", "invalid")
+            raise EventError(f"invalid event: {row.problem}", "invalid")
         return decode(row)
 
     return decode_row
@@ -307,29 +307,29 @@ def by_row(decode: RecordDecoder) -> RecordDecoder:
 def _read_commit(file: Path) -> dict[str, Any]:
     """What the last commit says; empty before the first."""
     try:
-        told = read_json(file)
-        if not isinstance(told, dict) or not {"metadata", "position", "sizes"} <= set(told):
+        commit = read_json(file)
+        if not isinstance(commit, dict) or not {"metadata", "position", "sizes"} <= set(commit):
             raise ValueError("fields are missing")
-        if not isinstance(told["sizes"], dict):
-            raise ValueError("its sizes are no object")
-        for number in (told["position"], *told["sizes"].values()):
+        if not isinstance(commit["sizes"], dict):
+            raise ValueError("sizes is not an object")
+        for number in (commit["position"], *commit["sizes"].values()):
             if type(number) is not int or not 0 <= number < 1 << 63:
-                raise ValueError(f"{number!r} is no position or size")
+                raise ValueError(f"{number!r} is not a position or a size")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise RecoveryError(f"{file}: cannot be read ({error}); start over with --fresh") from error
-    return dict(told)
+    return dict(commit)
 
 
 def committed_metadata(folder: Path) -> str | None:
-    """What the last commit in a run folder says of where the run stands."""
-    told = _read_commit(folder / _COMMIT)
-    return str(told["metadata"]) if told else None
+    """What the last commit in a run folder says of the run's position."""
+    commit = _read_commit(folder / _COMMIT)
+    return str(commit["metadata"]) if commit else None
 
 
 class FileReader:
-    """Rows once more, read forward."""
+    """Reads rows again, forward, for recovery."""
 
     def __init__(self, source: Recorded, position: int) -> None:
         self._source = source
@@ -349,9 +349,9 @@ class FileReader:
 
 def _letter(message: OutputRecord) -> bytes:
     """A dead letter as a line: headers as text, the original bytes in base64."""
-    told = {name: value.decode(errors="replace") for name, value in message.headers}
+    headers = {name: value.decode(errors="replace") for name, value in message.headers}
     value = None if message.value is None else base64.b64encode(message.value).decode()
-    return json.dumps({"headers": told, "value": value}).encode() + b"\n"
+    return json.dumps({"headers": headers, "value": value}).encode() + b"\n"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -149,7 +149,8 @@ def test_a_folder_that_cannot_be_made_is_exit_code_1() -> None:
 
 
 def test_the_package_warns_in_one_line() -> None:
-    done = invoke("--set", "model.alpha_growth=1.0", "--max-events", "10", "--quiet")
+    settings = ("--set", "model.kind=consistent", "--set", "model.alpha_growth=1.0")
+    done = invoke(*settings, "--max-events", "10", "--quiet")
     warning, stopped = done.stderr.splitlines()
     assert warning.startswith("Warning: alpha_growth=1")
     assert stopped.startswith("Stopped by")

@@ -37,6 +37,7 @@ bootstrap_servers = "{servers}"
 session_timeout_ms = 2000
 model_scope = "{scope}"
 [model]
+kind = "consistent"
 n_trees = 3
 [run]
 batch_size = 50

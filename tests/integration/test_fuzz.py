@@ -38,6 +38,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 partitions = 2
 [model]
+kind = "consistent"
 n_trees = 3
 max_classes = 50
 max_features = 100
@@ -182,6 +183,7 @@ max_events = 500
 max_early_labels = 200
 max_bytes = 500000
 [model]
+kind = "consistent"
 n_trees = 3
 max_classes = 50
 max_features = 100

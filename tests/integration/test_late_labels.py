@@ -34,6 +34,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 session_timeout_ms = 6000
 [model]
+kind = "consistent"
 n_trees = 3
 [run]
 commit_interval_ms = 100

@@ -37,6 +37,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 session_timeout_ms = 2000
 [model]
+kind = "consistent"
 n_trees = 3
 [[shadow]]
 name = "other"

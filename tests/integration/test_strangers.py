@@ -59,6 +59,7 @@ name = "{name}"
 [kafka]
 bootstrap_servers = "{servers}"
 [model]
+kind = "consistent"
 n_trees = 2
 [dead_letters]
 policy = "{policy}"

@@ -50,6 +50,7 @@ bootstrap_servers = "{servers}"
 [topics]
 events = "{topic}"
 [model]
+kind = "consistent"
 n_trees = {trees}
 [predictions]
 batch_messages = {pack}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from streamforest.bench.pipeline.snapshot_stall import measure_stall, told
+from streamforest.bench.pipeline.snapshot_stall import describe, measure_stall
 from streamforest.bench.pipeline.throughput import measure, report
 from streamforest.cli.arguments import check_servers
 from streamforest.cli.bench import JSON_FILE
@@ -46,7 +46,7 @@ def pipeline(servers: str | None, events: int, rounds: int, clock: str, no_stall
         results = measure(where, events, rounds, lambda text: click.echo(text, err=True))
     click.echo(report(results, clock))
     if not no_stall:
-        click.echo(told(measure_stall()))
+        click.echo(describe(measure_stall()))
 
 
 @click.command()

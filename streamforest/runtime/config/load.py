@@ -42,6 +42,7 @@ from streamforest.runtime.processing.models import (
 )
 
 MAIN = "main"
+DEFAULT_KIND = "stream"
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def _model(
         except ConfigError as error:
             check.problems.append(f"{where}.{error}")
             return table, None
-    kind = parameters.pop("kind", "consistent")
+    kind = parameters.pop("kind", DEFAULT_KIND)
     table = ModelTable(name, str(kind), parameters)
     if not isinstance(kind, str) or kind not in registry.kinds():
         near = nearest(kind_meant(str(kind)), registry.kinds())

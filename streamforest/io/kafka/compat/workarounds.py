@@ -1,8 +1,8 @@
 """What kafka-python gets wrong on the way to exactly-once, and what we do about each.
 
-The letters are used wherever one of these matters. Each has a test in `tests/integration/test_kafka_traps.py`
-that holds with the workaround and shows the fault without it: when a release mends the fault, the test
-fails and the workaround can go.
+The letters are used in the code wherever one of these matters. Each has a test in
+`tests/integration/test_kafka_workarounds.py` that holds with the workaround and shows the fault without it:
+when a release of kafka-python fixes the fault, the test fails and the workaround can go.
 
 A. A consumer that the group has evicted reports generation -1 and no member id, and the broker accepts
    offsets sent with these. So the membership is read once, when partitions are assigned, and nothing else
