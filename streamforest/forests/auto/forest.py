@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.auto.blend import Blend
+from streamforest.forests.auto.recent import RecentNeighbours
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import next_boundary
@@ -17,12 +18,15 @@ from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_number
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm.forest import NCMForestClassifier
 from streamforest.forests.stream.forest import StreamForestClassifier
+from streamforest.kernels.auto.blending import VOICES
 from streamforest.kernels.core.operations import LEARN, PREDICT
 from streamforest.text import shown
 
 _OWN_REVISION = 1  # of the blend; see `learning_revision`
 _OP_PREDICT = np.full(1, PREDICT, np.uint8)
+_RECENT_DECAY = 0.998
 FAMILIES = ("stream", "ncm")
+_RECENT = len(FAMILIES)  # the voice of the recent neighbours
 
 
 class AutoForestClassifier(Forest):
@@ -127,7 +131,8 @@ class AutoForestClassifier(Forest):
     def _plant(self, seeds: NDArray[np.uint64]) -> None:
         check_number("blend_decay", self.blend_decay, 0, 1, inside=True)
         self._seeds = seeds
-        self._blend = Blend(float(self.blend_decay))
+        self._blend = Blend(float(self.blend_decay), _RECENT_DECAY)
+        self._recent = RecentNeighbours()
         common: dict[str, Any] = {
             "max_classes": self.max_classes,
             "max_features": self.max_features,
@@ -168,6 +173,8 @@ class AutoForestClassifier(Forest):
         """Take both families through the rows of an epoch; they enlarge what is too small themselves."""
         stream, ncm = self._families
         ncm.background = self.background  # type: ignore[attr-defined]
+        self._n_known = int(batch.known[-1]) if len(batch.known) else 0
+        self._recent.process(batch, self._n_learned, self._features.categorical, votes, _RECENT)
         if self.n_jobs == 1 or len(batch.X) == 1:
             stream.n_jobs = ncm.n_jobs = 1
             votes[:, 0] = stream._advance(batch, answer=True)
@@ -190,13 +197,16 @@ class AutoForestClassifier(Forest):
         """Nothing: all arrays belong to the families."""
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
+        if not reuse and self._one_votes.shape[2] != len(self._labels):
+            self._one_votes = self._new_votes(1)
+        self._n_known = len(self._features)
+        event, categorical = self._one_event(X, op, reuse), self._features.categorical
+        self._recent.process(event, self._n_learned, categorical, self._one_votes, _RECENT)
         if not reuse:
-            if self._one_votes.shape[2] != len(self._labels):
-                self._one_votes = self._new_votes(1)
-            for votes, family in zip(self._one_votes[0], self._families):
-                votes[:] = _scores_of(family, X)
+            for voice, family in enumerate(self._families):
+                self._one_votes[0, voice] = _scores_of(family, X)
+        self._one_scores = self._blend.mix(self._one_votes, self._one_y, op)
         if op[0] & LEARN:
-            self._blend.judge_one(self._one_votes, self._one_y)
             self._families[1].background = self.background  # type: ignore[attr-defined]
             for family in self._families:
                 family._one_y[0] = self._one_y[0]
@@ -208,26 +218,27 @@ class AutoForestClassifier(Forest):
         for family in self._families:
             family._tidy()
 
-    # ---- votes: one of each family
+    # ---- votes: of each family, and of the recent neighbours
 
     def _new_votes(self, n: int) -> NDArray[np.int64]:
-        return np.zeros((n, len(FAMILIES), len(self._labels)), np.int64)
+        return np.zeros((n, VOICES, len(self._labels)), np.int64)
 
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._blend.mix(votes)
+        n = len(votes)
+        return self._blend.mix(votes, np.full(n, -1), np.full(n, PREDICT, np.uint8))
 
     def _mix_one(self) -> NDArray[np.int64]:
-        return self._blend.mix_one(self._one_votes[0])
+        scores: NDArray[np.int64] = self._one_scores[0]
+        return scores
 
     def _mix_and_judge(
         self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
     ) -> NDArray[np.int64]:
-        learns = (op & LEARN) != 0
-        self._blend.judge(votes[learns], y[learns])
-        return self._blend.mix(votes)
+        return self._blend.mix(votes, y, op)
 
     def _end_epoch(self) -> None:
         self._blend.end_epoch(self._n_learned - _epoch_start(self._n_learned - 1))
+        self._recent.end_epoch(self._n_known)
 
     def _predict_trees(self, X: Any) -> NDArray[np.int64]:
         self._refuse_if_broken()
@@ -238,6 +249,9 @@ class AutoForestClassifier(Forest):
         """Compile, or load, all that this forest will ever call, so that no event has to wait."""
         for family in self._families:
             family.warm_up()
+        other = self.clone()
+        other.advance(np.zeros((2, 1)), ["a", "b"])
+        other.learn_one({0: 1.0}, "a")
 
     # ---- how new an event is
 
@@ -259,6 +273,7 @@ class AutoForestClassifier(Forest):
     def _dump(self) -> dict[str, NDArray[Any]]:
         arrays = {"tree.seed": self._seeds, **self._blend.dump()}
         arrays["family.revisions"] = np.array([family._revision for family in self._families])
+        arrays |= self._recent.dump(self._n_learned, len(self._features))
         for name, family in zip(FAMILIES, self._families):
             arrays |= {f"{name}.{key}": array for key, array in family._dump().items()}
         return arrays
@@ -266,6 +281,7 @@ class AutoForestClassifier(Forest):
     def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
         self._plant(take("tree.seed", np.uint64, self.n_trees))  # without a seed they were drawn
         self._blend.restore(take, self._n_learned - _epoch_start(self._n_learned))
+        self._recent.restore(take, self._n_learned, self._features, len(self._labels))
         revisions = take("family.revisions", np.int64, len(FAMILIES)).tolist()
         for name, family, revision in zip(FAMILIES, self._families, revisions):
             demand(1 <= revision <= family._revision, "family.revisions")
@@ -276,15 +292,15 @@ class AutoForestClassifier(Forest):
     # ---- looking inside
 
     def shares(self) -> dict[str, float]:
-        """The say of each family as it stands; it changes when an epoch of 64 events ends."""
-        share = self._blend.share
-        return dict(zip(FAMILIES, (1.0 - share, share)))
+        """The say of each family and of the recent neighbours; it changes when an epoch ends."""
+        return dict(zip((*FAMILIES, "recent"), self._blend.voices()))
 
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest.
 
-        `shares` is the say of each family in an answer, `total_bytes` what all arrays take as allocated,
-        and `families` has the summary of each.
+        `shares` is the say of each family and of the recent neighbours in an answer, `recent_rows` the rows
+        that these look at, `total_bytes` what all arrays take as allocated, and `families` has the summary
+        of each.
         """
         with self._lock:
             families = {name: family.summary() for name, family in zip(FAMILIES, self._families)}
@@ -295,7 +311,9 @@ class AutoForestClassifier(Forest):
                 "features": len(self._features),
                 "nodes": sum(of_it["nodes"] for of_it in families.values()),
                 "shares": {name: round(share, 4) for name, share in self.shares().items()},
-                "total_bytes": sum(of_it["total_bytes"] for of_it in families.values()),
+                "recent_rows": self._recent.rows,
+                "total_bytes": self._recent.nbytes
+                + sum(of_it["total_bytes"] for of_it in families.values()),
                 "families": families,
             }
 
@@ -314,7 +332,7 @@ class AutoForestClassifier(Forest):
                 self._one_row(x, learn=False)
                 return "nothing learned yet"
             answer = self._scores_one(x)
-            lines = [f"blend of two families: {self._best(answer)}"]
+            lines = [f"blend: {self._best(answer)}"]
             for (name, share), scores in zip(self.shares().items(), self._one_votes[0]):
                 lines.append(f"  {name:6} {share:4.0%}: {self._best(scores)}")
             self._routed = None  # the stream forest is asked once more
