@@ -16,7 +16,10 @@ from integration.feed import events, send
 from streamforest.testing import FAILPOINTS, Broker
 from streamforest.testing.forked import ForkedConsumer
 
-FOREST = '[model]\nkind = "consistent"\nn_trees = 4\nseed = 3\n[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
+FOREST = (
+    '[model]\nkind = "consistent"\nn_trees = 4\nseed = 3\n'
+    '[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
+)
 RIVER = '[model]\nfactory = "integration_factory:scaled"\n'
 FACTORY = """
 from river import preprocessing
