@@ -236,7 +236,7 @@ class AutoForestClassifier(Forest):
     ) -> NDArray[np.int64]:
         return self._blend.mix(votes, y, op)
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, batch: Batch) -> None:
         self._blend.end_epoch(self._n_learned - _epoch_start(self._n_learned - 1))
         self._recent.end_epoch(self._n_known)
 
