@@ -25,21 +25,28 @@ from streamforest.observe.class_metrics import TopClasses
 from streamforest.observe.evaluation import LabelWindow
 from streamforest.observe.histograms import BatchHistogram
 from streamforest.observe.label_metrics import LateMetrics
+from streamforest.observe.lag_metrics import LagMetrics
+from streamforest.observe.learning_metrics import LearningMetrics
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     BatchSampled,
+    ClassesBorn,
     CommitDoubted,
     CommitMade,
     EventRefused,
-    EventsRead,
     Heartbeat,
     IterationDone,
     LabelsRead,
     LabelsRecovered,
     LogOpened,
+    ModelsChanged,
     NoveltyMeasured,
     Readiness,
+    Rebalanced,
+    RecordsRead,
     RoleChanged,
+    RowsCounted,
+    RowsRead,
     SnapshotFailed,
     SnapshotStarted,
     SnapshotWritten,
@@ -67,7 +74,7 @@ class PipelineMetrics:
         self._trouble: Callable[[], str | None] = lambda: None
         self._ask_lag: Callable[[], Mapping[tuple[str, int], int]] = dict
         self._iteration_at: float | None = None
-        self._looked = 0.0
+        self._looked = self._measure_at = 0.0
 
         def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
             return Counter(f"streamforest_{name}", text, labels, registry=registry)
@@ -81,6 +88,12 @@ class PipelineMetrics:
             )
 
         self._events = counter("events", "Events read, by what became of them.", ["outcome"])
+        self._rows = gauge(
+            "rows",
+            "What became of all events of the pipeline: read, learned, predicted_only, waiting for a "
+            "label, dead_letters.",
+            ["outcome"],
+        )
         self._dead = counter(
             "dead_letters", "Events that became dead letters, by reason.", ["reason"]
         )
@@ -132,7 +145,8 @@ class PipelineMetrics:
             _SLOW,
             registry,
         )
-        self._lag = gauge("consumer_lag_records", "Records not yet read.", ["topic", "partition"])
+        self._lag = LagMetrics(registry)
+        self._learning = LearningMetrics(registry)
         self._commits = counter("commits", "Commits.")
         self._doubts = counter("commits_in_doubt", "Commits whose outcome was unknown at first.")
         self._commit_seconds = histogram("commit_seconds", "Time of one commit.", _SLOW)
@@ -189,17 +203,19 @@ class PipelineMetrics:
                     self._learn.add([event.learn], event.model, event.rows)
             case NoveltyMeasured():  # events that a model has no measure for are left out
                 self._novelty.add(event.values[event.values < float("inf")], event.model)
-            case EventsRead():
-                self._events.labels(event.outcome).inc(event.count)
+            case RowsRead():
+                self._events.labels("predicted").inc(event.predicted - event.not_admitted)
+                self._events.labels("not_admitted").inc(event.not_admitted)
+            case RowsCounted():
+                for outcome, count in event.counts.items():
+                    self._rows.labels(outcome).set(count)
             case EventRefused():
                 self._events.labels("refused").inc()
                 self._dead.labels(event.reason).inc()
             case LabelsRead():
                 assert self._late is not None, "a run with late labels begins with LabelsRecovered"
-                self._events.labels("label").inc(event.labels)
-                self._late.add(event.status, event.delays)
+                self._late.add(event.status, event.delays, event.labels)
             case LabelsRecovered():  # late labels are counted from here on
-                self._events.labels("label")
                 if self._late is None:
                     self._late = LateMetrics(self.registry)
                 self._late.begin(event.status)
@@ -211,6 +227,8 @@ class PipelineMetrics:
                 self._stall.observe(event.seconds)
             case SnapshotWritten():
                 self._snapshot(event)
+            case ModelsChanged():
+                self._measure(event.summaries)
             case SnapshotFailed():
                 self._snapshot_failures.labels(event.reason).inc()
             case RoleChanged():
@@ -219,6 +237,12 @@ class PipelineMetrics:
                 self._why = event.reason
             case LogOpened():
                 self._trouble, self._ask_lag = event.trouble, event.lag
+            case RecordsRead():
+                self._lag.read(event.newest)
+            case ClassesBorn():
+                self._learning.born(len(event.labels))
+            case Rebalanced():
+                self._learning.rebalanced()
             case _:
                 assert_never(event)
 
@@ -227,8 +251,7 @@ class PipelineMetrics:
         self._iteration_at = now = time.monotonic()
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            for (topic, number), lag in self._ask_lag().items():
-                self._lag.labels(topic, str(number)).set(lag)
+            self._lag.look(self._ask_lag)
 
     def _advanced(self, batch: BatchAdvanced) -> None:
         name, truth, predicted = batch.model, batch.truth, batch.predicted
@@ -241,6 +264,7 @@ class PipelineMetrics:
         self._correct.labels(name).inc(sum(map(eq, truth, predicted)))
         if name == next(iter(self._windows)):
             self._by_class.add(Tally(truth))
+            self._learning.labelled(truth)
         self._batch.labels(name).observe(batch.seconds)
         self._learned.labels(name).set(batch.learned)
 
@@ -255,11 +279,13 @@ class PipelineMetrics:
             self._end_to_end.add(waits)
         if commit.newest_class_at:
             self._new_class.set(commit.newest_class_at)
+        recent = {name: window.accuracy for name, window in self._windows.items()}
+        self._learning.committed(recent, commit.measures)
         for name, classes in commit.classes.items():
             window = self._windows.get(name)
             self._classes.labels(name).set(len(classes))
             if window is not None:
-                self._accuracy.labels(name).set(window.accuracy or 0.0)
+                self._accuracy.labels(name).set(recent[name] or 0.0)
                 self._kappa.labels(name).set(window.kappa or 0.0)
                 self._recall.labels(name).set(window.recall(classes[-NEWEST:]))
 
@@ -268,11 +294,21 @@ class PipelineMetrics:
         self._snapshot_seconds.observe(snapshot.seconds)
         self._snapshot_bytes.set(snapshot.bytes)
         self._snapshot_at.set_to_current_time()
-        for name, summary in snapshot.summaries().items():
+
+    def _measure(self, summaries: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+        """Ask for the size of the models, as often as that takes a hundredth of the time at most."""
+        now = time.monotonic()
+        if now < self._measure_at:
+            return
+        found = summaries()
+        self._learning.replaced(found)
+        for name, summary in found.items():
             self._bytes.labels(name).set(summary.get("total_bytes", 0))
             if "fringe_bytes" in summary:
                 self._fringe.labels(name).set(summary["fringe_bytes"])
                 self._occupancy.labels(name).set(summary["fringe_occupancy"])
+        took = time.monotonic() - now
+        self._measure_at = now + max(_LOOK_SECONDS, 100 * took)
 
     def _change_role(self, now: RoleChanged) -> None:
         for name in _ROLES:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal, cast
 
 from streamforest.errors import RecoveryError
-from streamforest.io.codec.decoders import RecordDecoder, by_function, by_value
-from streamforest.io.codec.events import Format, decoder
-from streamforest.io.file_log import RunFolder, RunLock, by_row, claim, file_log
+from streamforest.io.features.reader import EventReader
+from streamforest.io.file_log import RunFolder, RunLock, claim, file_log
 from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.settings import KafkaSettings, check_permissions, for_partition
 from streamforest.io.kafka.topics import ensure_topics
@@ -17,6 +17,7 @@ from streamforest.io.log import Log
 from streamforest.observe.telemetry import Listener
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
+from streamforest.runtime.decoding import codec_rules, decoder_of, written_format
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
 from streamforest.runtime.processing.loop import Run
@@ -110,7 +111,7 @@ def new_run(
             list(pipeline.models.values()),
             config.min_class_events,
             config.max_pending_classes,
-            _codec_rules(pipeline),
+            codec_rules(pipeline, late_rules(pipeline)),
             config.max_text_bytes,
         ),
         snapshots,
@@ -123,6 +124,7 @@ def new_run(
         {**_described(pipeline), **(source or {})},
         telemetry,
         stopping,
+        partial(EventReader, config.features, config.bounds),
     )
 
 
@@ -168,32 +170,9 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
         session_timeout_ms=kafka.session_timeout_ms,
         stall_seconds=kafka.stall_seconds,
         security=kafka.security,
-        merge_wait_seconds=None if config.labels is None else config.labels.merge_wait_ms / 1000,
+        order=kafka.order,
+        order_wait_seconds=kafka.order_wait_ms / 1000,
     )
-
-
-def decoder_of(pipeline: Pipeline) -> RecordDecoder:
-    """From records to events: the codec, or the function that the pipeline names."""
-    config, source = pipeline.config, pipeline.source
-    late = config.labels is not None
-    if pipeline.decoder is None:
-        decode = by_value(decoder(cast(Format, config.events_format), config.bounds, late))
-    else:
-        topic = config.topics.events
-        if config.kafka is None:
-            assert source is not None
-            topic = source.topic
-        decode = by_function(pipeline.decoder, config.bounds, topic, late)
-    return by_row(decode) if config.kafka is None else decode
-
-
-def _codec_rules(pipeline: Pipeline) -> str:
-    """By what messages become events, for the journal."""
-    rules = pipeline.config.bounds.rules()
-    if pipeline.decoder is not None:
-        rules += f" decoder={pipeline.decoder.name}"
-    late = late_rules(pipeline)
-    return rules if late is None else f"{rules} {late.told()}"
 
 
 def late_rules(pipeline: Pipeline) -> LateRules | None:
@@ -224,7 +203,7 @@ def _settings(
         top=config.top_k,
         pack=config.batch_messages,
         late=late_rules(pipeline),
-        events_format=cast(Format, config.events_format),
+        events_format=written_format(config),
         requests=requests,
         labels_topic=config.topics.labels,
         accept_version_change=accept,
