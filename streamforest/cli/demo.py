@@ -94,7 +94,7 @@ def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
     Takes about half a minute; the first start on a machine compiles for some 30 seconds before that. Example:
     streamforest demo --keep
     """
-    logs.set_up("warning", "text")
+    logs.set_up("error", "text")
     file = _write(folder)
     settings = (f"metrics.port={_port()}",)
     with StopSignals() as signals, ExitStack() as stack:

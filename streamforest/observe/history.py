@@ -227,6 +227,7 @@ class History:
 
     def _read(self, event: RowsRead) -> None:
         self._part.events += event.records - event.labels
+        self.events += event.records  # until the next commit says how many there are
         if event.records:
             self.events_at = time.time()
 
