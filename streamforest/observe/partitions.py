@@ -42,6 +42,10 @@ class WorkerMetrics(Collector):
             self._workers[number] = metrics
         return Listeners(metrics, RowLog(self._remedies, name=f"partition {number}"))
 
+    def metrics_of(self, number: int) -> PipelineMetrics:
+        """The metrics of a partition that is this process's."""
+        return self._workers[number]
+
     def forget(self, number: int) -> None:
         """The partition is another process's now."""
         with self._lock:

@@ -19,6 +19,7 @@ from streamforest.io.features.columns import ColumnReport, Columns
 from streamforest.io.features.layout import (
     FLAT,
     NESTED,
+    NO_FEATURES,
     flat_event,
     is_nested,
     label_of,
@@ -99,8 +100,10 @@ class EventReader:
             return NESTED
         try:
             event = flat_event(fields, self.rules, self._bounds, self._labels)
-        except EventError:
-            return NESTED
+        except EventError as error:
+            if "x" in fields or str(error) == NO_FEATURES:
+                return NESTED
+            raise
         if is_label(event) or set(event.x) <= {"v", "ts"}:
             return NESTED
         self.layout = FLAT

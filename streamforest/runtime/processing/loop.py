@@ -194,6 +194,7 @@ class Run:
         records = self.log.source.poll(*ask)
         if records is None:
             log.info("the partitions were assigned again")
+            self.telemetry.on_event(reports.Rebalanced())
             self.recover()
             return 0
         if not records:
@@ -254,6 +255,8 @@ class Run:
         pending.timestamps += [record.timestamp for record in records.records]
         self._publish(intake, labels, top, learned, novelty)
         report = self.telemetry.on_event
+        newest = {partition: last.timestamp for partition, last in records.last().items()}
+        report(reports.RecordsRead(newest))
         report(read)
         if late is not None and state.late is not None:
             report(reports.LabelsRead(state.late.status(), late.labels, late.delays))
@@ -282,6 +285,14 @@ class Run:
         rows, late = intake.rows, intake.late
         if not len(rows) and (late is None or not late.judged):
             return labels, top, []
+        if publish and any(rows.new):
+            learns = (
+                rows.op & LEARN
+            ).tolist()  # a class that waits for more events is not born yet
+            born = [label for label, new, one in zip(rows.y, rows.new, learns) if new and one]
+            before = state.models[self.main].n_learned
+            self.telemetry.on_event(reports.ClassesBorn(born, before))
+            state.newest_at = time.time()
         sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
         for number, (name, model) in enumerate(state.models.items()):
             predict = _predict_seconds(model, rows) if sample else None
@@ -300,11 +311,11 @@ class Run:
                     new = novelty
                 if publish and novelty is not None:
                     self.telemetry.on_event(reports.NoveltyMeasured(name, novelty))
-            truth, predicted, before = rows.y, guesses, 0
+            truth, predicted, earlier = rows.y, guesses, 0
             if late is not None:
                 truth, predicted = late.settle(guesses, number)
-                before = len(truth) - len(late.predicted)
-            batch = reports.BatchAdvanced(name, truth, predicted, seconds, before, model.n_learned)
+                earlier = len(truth) - len(late.predicted)
+            batch = reports.BatchAdvanced(name, truth, predicted, seconds, earlier, model.n_learned)
             state.measures.on_event(batch)
             if publish:
                 self.telemetry.on_event(batch)
@@ -313,8 +324,6 @@ class Run:
                 beyond = max(0.0, seconds - predict * len(rows))
                 learn = beyond / learned if learned else None
                 self.telemetry.on_event(reports.BatchSampled(name, predict, learn, len(rows)))
-        if publish and any(rows.new):
-            state.newest_at = time.time()
         return labels, top, plain_novelty(new, len(rows))
 
     def _publish(
@@ -381,7 +390,11 @@ class Run:
         self._report_state()
         classes = {name: model.classes_ for name, model in state.models.items()}
         times = attempt.pending.timestamps
-        self.telemetry.on_event(reports.CommitMade(seconds, times, state.newest_at, classes))
+        self.telemetry.on_event(
+            reports.CommitMade(
+                seconds, times, state.newest_at, classes, self.events, self.main, state.measures
+            )
+        )
 
     def _promoted(self) -> str:
         """The model that an operator wants to publish from the next event on, if it is another."""
