@@ -43,7 +43,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.check:check",
         "Check a pipeline file and report every mistake at once.",
     ),
-    "dlq": ("streamforest.cli.dlq:dlq", "List dead letters, send them back after a fix."),
+    "dlq": ("streamforest.cli.dlq:dlq", "List and show dead letters, send them back after a fix."),
     "promote": ("streamforest.cli.operate:promote", "Make a shadow model publish."),
     "replay": ("streamforest.cli.replay:replay", "Send a recorded data set or file to a topic."),
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),

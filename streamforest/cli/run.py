@@ -23,6 +23,7 @@ from streamforest.io.codec.events import Format
 from streamforest.io.codec.remedies import REMEDIES
 from streamforest.io.kafka.topics import end_offset_sum
 from streamforest.io.log import Stopped
+from streamforest.io.tools.keep import keep
 from streamforest.io.tools.replay import ReplayOptions, replay
 from streamforest.observe import logs
 from streamforest.observe.accounting import Summary
@@ -41,6 +42,8 @@ from streamforest.testing.broker.server import Broker, default_folder
 from streamforest.text import printable
 
 log = logging.getLogger(__name__)
+
+QUIET_VARIABLE = "STREAMFOREST_QUIET"
 
 
 @click.command()
@@ -106,6 +109,7 @@ def run(
     """
     logs.set_up(log_level or ("warning" if quiet else "info"), log_format)
     with StopSignals() as signals, ExitStack() as stack:
+        stack.enter_context(_quiet_kernels())
         servers, own = None, False
         if broker is not None:
             servers, own = stack.enter_context(_broker(broker))
@@ -122,6 +126,8 @@ def run(
         if config.kafka is not None and config.kafka.model_scope == "partition":
             accept = accept_version_change
             runs = _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
+            if servers is not None:
+                _keep_predictions(config)
             _judge(runs, config, pipeline, allow_unlearned)
             return
         metrics = PipelineMetrics(config.name, REASONS)
@@ -141,8 +147,24 @@ def run(
         except Stopped as error:
             log.warning("Stopped by %s: %s", signals.requested, error)
             return
+        if servers is not None:
+            _keep_predictions(config)
         if done:
             _judge([current], config, pipeline, allow_unlearned)
+
+
+@contextmanager
+def _quiet_kernels() -> Iterator[None]:
+    """The run logs that kernels are compiled; as a notice of their own it would be no record."""
+    before = os.environ.get(QUIET_VARIABLE)
+    os.environ[QUIET_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[QUIET_VARIABLE]
+        else:
+            os.environ[QUIET_VARIABLE] = before
 
 
 def _serve(stack: ExitStack, metrics: Observed, config: Config) -> None:
@@ -235,6 +257,14 @@ def _feed(loaded: Pipeline) -> None:
         form = cast(Format, config.events_format)
         options = ReplayOptions(config.topics.events, partitions=1, start=there, format=form)
         replay(config.kafka.connection, loaded.source, options)
+
+
+def _keep_predictions(config: Config) -> None:
+    """The predictions as a file of the run folder: a broker of this run is gone when it ends."""
+    assert config.kafka is not None
+    path = config.run.folder / "predictions.jsonl"
+    count = keep(config.kafka.connection, config.topics.predictions, path, config.run.file_mode)
+    log.info("%s predictions of %s are in %s", f"{count:,}", config.topics.predictions, path)
 
 
 def _consume(

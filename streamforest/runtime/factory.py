@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal, cast
 
 from streamforest.errors import RecoveryError
@@ -23,6 +25,8 @@ from streamforest.runtime.processing.loop import Run
 from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.processing.schedule import Settings
 
+log = logging.getLogger(__name__)
+
 
 @contextmanager
 def opened(
@@ -41,7 +45,7 @@ def opened(
     `accept_version_change` learns journalled events again that were learned by another rule.
     """
     config = pipeline.config
-    log: Log | None = None
+    run_log: Log | None = None
     with prepared(pipeline, create_topics):
         try:
             snapshots = SnapshotFolder(
@@ -50,14 +54,14 @@ def opened(
             if fresh:
                 snapshots.refuse_pinned()
                 snapshots.clear()  # before the commit that names one: what is left then says so
-            log = log_of(pipeline)
-            if isinstance(log.sink, RunFolder):
+            run_log = log_of(pipeline)
+            if isinstance(run_log.sink, RunFolder):
                 if fresh:
-                    log.sink.clear()
-                _refuse_lost_commit(log.sink, snapshots)
+                    run_log.sink.clear()
+                _refuse_lost_commit(run_log.sink, snapshots)
             run = new_run(
                 pipeline,
-                log,
+                run_log,
                 snapshots,
                 drain,
                 telemetry,
@@ -68,8 +72,8 @@ def opened(
             run.recover()
             yield run
         finally:
-            if log is not None:
-                log.close()
+            if run_log is not None:
+                run_log.close()
 
 
 @contextmanager
@@ -80,10 +84,24 @@ def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
     lock = RunLock(config.run.folder, shared=config.kafka is not None, mode=mode)
     try:
         if config.kafka is not None:
-            claim(config.run.folder, _identity(pipeline), mode)
+            claim(
+                config.run.folder,
+                _identity(pipeline),
+                mode,
+                lambda: not _has_read(config.run.folder) and lock.is_alone(),
+            )
             each = config.kafka.model_scope == "partition"
             where, partitions = config.kafka.connection, config.kafka.partitions
-            ensure_topics(where, config.topics, create_topics, partitions, each)
+            created = ensure_topics(where, config.topics, create_topics, partitions, each)
+            for name in created:
+                if name in config.topics.inputs:
+                    key = "events" if name == config.topics.events else "labels"
+                    log.warning(
+                        "topic %r did not exist and was created: topics.%s names it, and nothing has "
+                        "written to it yet",
+                        name,
+                        key,
+                    )
             check_permissions(kafka_settings(pipeline))
         yield
     finally:
@@ -124,6 +142,11 @@ def new_run(
         telemetry,
         stopping,
     )
+
+
+def _has_read(folder: Path) -> bool:
+    """Whether a snapshot in a run folder, or in that of a partition, is of any event."""
+    return any(path.stem != "s-000000000000" for path in folder.glob("**/s-*.safetensors"))
 
 
 def _identity(pipeline: Pipeline) -> dict[str, str]:

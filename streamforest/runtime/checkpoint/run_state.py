@@ -234,14 +234,31 @@ def _compare(
     table: str, now: Mapping[str, Any], then: Mapping[str, Any], source: Mapping[str, Any]
 ) -> None:
     """Refuse to go on with other settings than the run began with, naming all of them."""
-    changed = [
-        f"{table}.{key} is {now.get(key)!r} and was {then.get(key)!r}"
-        for key in {**now, **then}
-        if now.get(key) != then.get(key)
-    ]
-    if changed:
-        told = "; ".join(changed)
-        raise ChangedError(f"the run was begun with other settings: {told}; {_remedy(source)}")
+    keys = _told(table, now, then)
+    if not keys:
+        return
+    changed = "; ".join(
+        f"the content of {now['file']} is another than it was"
+        if (table, key) == ("source", "checksum") and "file" in now
+        else f"{table}.{key} is {now.get(key)!r} and was {then.get(key)!r}"
+        for key in keys
+    )
+    raise ChangedError(f"the run was begun with other settings: {changed}; {_remedy(source)}")
+
+
+def _told(table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    """The keys that a person has changed, without those that follow from them: another kind of forest has
+    other parameters, another file another length and checksum.
+    """
+    changed = [key for key in {**now, **then} if now.get(key) != then.get(key)]
+    if table != "source":
+        return ["kind"] if "kind" in changed else changed
+    for key in ("topic", "file", "dataset"):
+        if key in changed:
+            return [key]
+    own = [key for key in changed if key not in ("events", "checksum")]
+    follows = "checksum" if "checksum" in changed and "file" in now else "events"
+    return own or (["checksum"] if changed == ["checksum"] else [follows] if changed else [])
 
 
 def _remedy(source: Mapping[str, Any], undo: str = "put it back") -> str:

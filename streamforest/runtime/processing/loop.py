@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 
 from streamforest import LEARN
 from streamforest.errors import InputError, StreamForestError
-from streamforest.io.codec.dead_letters import dead_letter, passed_on
+from streamforest.io.codec.dead_letters import dead_letter, place_of
 from streamforest.io.codec.decoders import RecordDecoder
-from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.failpoints import during, failpoint
-from streamforest.io.log import Log, OutputRecord, Partition, RecordSlice, Stopped
-from streamforest.io.sources.dataset import place_of
+from streamforest.io.log import Log, Partition, RecordSlice, Stopped
 from streamforest.observe import telemetry as reports
 from streamforest.observe.measures import Evaluation
 from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
@@ -40,10 +38,13 @@ from streamforest.runtime.processing.adapters import (
     Model,
     answers,
     plain_novelty,
+    predict_seconds,
+    predictions,
     top_classes,
+    warm_up,
 )
-from streamforest.runtime.processing.admission import Limits, Rows
-from streamforest.runtime.processing.intake import Intake, reason_of, take_in
+from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.intake import Intake, reason_of, rows_read, take_in
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery.ownership import Ownership
 from streamforest.runtime.recovery.replayer import Replayer, States
@@ -51,7 +52,6 @@ from streamforest.runtime.recovery.replayer import Replayer, States
 log = logging.getLogger(__name__)
 
 Ending = Literal["finished", "limit", "stopped"]
-_SAMPLED = 128  # rows predicted on their own, once a second, to know what predicting takes
 
 
 class Run:
@@ -124,8 +124,7 @@ class Run:
 
     def warm_up(self) -> None:
         """Compile the kernels before anything is owned, so that no event waits for it."""
-        for model in self._configured.values():
-            model.warm_up()
+        warm_up(self._configured.values())
 
     def recover(self) -> None:
         """Own the log, with the state of its last commit; make the first commit where there is none."""
@@ -207,11 +206,10 @@ class Run:
         """Say once that there is nothing to read, if nothing was ever read: a topic may be misspelt."""
         if self.events or self.waiting_for is not None or not self.log.source.at_end():
             return
-        topics = ", ".join(sorted({topic for topic, _ in self.state.positions}))
-        empty = not any(self.state.positions.values())
-        reason = "the topic is empty" if empty else "the topic has no new records"
-        self.waiting_for = f"{'nothing was read' if self.ended else 'waiting'}: {reason}"
-        log.info("%s (%s)", self.waiting_for, topics)
+        positions = self.state.positions
+        new = "the topic has no new records" if any(positions.values()) else "the topic is empty"
+        self.waiting_for = f"{'nothing was read' if self.ended else 'waiting'}: {new}"
+        log.info("%s (%s)", self.waiting_for, ", ".join(sorted({topic for topic, _ in positions})))
 
     def _advance(self, state: RunState, slices: list[RecordSlice], publish: bool) -> None:
         """Records to pending predictions and dead letters. Recovery does it too, publishing nothing.
@@ -232,15 +230,8 @@ class Run:
         intake = take_in(state, slices, self._decode, refuse, *rules)
         learned = intake.rows.learned_before(state.models[self.main].n_learned)
         labels, top, novelty = self._advance_models(state, intake, publish)
-        late = intake.late
-        read = reports.RowsRead(
-            records=sum(len(part.records) for part in slices),
-            labels=0 if late is None else late.labels,
-            predicted=len(intake.taken),
-            learned=int(np.count_nonzero(intake.rows.op & LEARN)),
-            not_admitted=intake.unadmitted,
-            waiting=0 if state.late is None else len(state.late.waiting),
-        )
+        late, waiting = intake.late, 0 if state.late is None else len(state.late.waiting)
+        read = rows_read(intake, sum(len(part.records) for part in slices), waiting)
         state.rows.on_event(read)
         if not publish:
             return
@@ -248,7 +239,13 @@ class Run:
         for partition, first, end, records in slices:
             add_slice(pending.slices, *partition, first, end)
             pending.timestamps += [record.timestamp for record in records]
-        self._publish(intake, labels, top, learned, novelty)
+        columns: list[list[Any]] = [labels, top, intake.rows.y, intake.rows.new, learned, novelty]
+        if late is not None and len(late.predicted) < len(intake.rows):
+            columns = [[column[row] for row in late.predicted] for column in columns]
+        commit = self.context.next_commit if self.log.sink.numbers_commits else None
+        messages = predictions(intake.taken, columns, commit)
+        pending.predictions += messages
+        pending.size += sum(m.size if m.headers or m.key else len(m.value or b"") for m in messages)
         report = self.telemetry.on_event
         report(read)
         if late is not None and state.late is not None:
@@ -280,7 +277,7 @@ class Run:
             return labels, top, []
         sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
         for number, (name, model) in enumerate(state.models.items()):
-            predict = _predict_seconds(model, rows) if sample else None
+            predict = predict_seconds(model, rows) if sample else None
             guesses, seconds = [], 0.0
             if len(rows):
                 begun = time.perf_counter()
@@ -312,39 +309,6 @@ class Run:
         if publish and any(rows.new):
             state.newest_at = time.time()
         return labels, top, plain_novelty(new, len(rows))
-
-    def _publish(
-        self,
-        intake: Intake,
-        labels: list[Any],
-        top: list[Likely],
-        learned: list[int],
-        novelty: list[float | None],
-    ) -> None:
-        """Predictions as messages, waiting for the commit that makes them true."""
-        rows = intake.rows
-        columns: list[list[Any]] = [labels, top, rows.y, rows.new, learned, novelty]
-        if intake.late is not None and len(intake.late.predicted) < len(rows):
-            columns = [[column[row] for row in intake.late.predicted] for column in columns]
-        commit = self.context.next_commit if self.log.sink.numbers_commits else None
-        pending, size = self.context.pending, 0
-        for (partition, record, identity, number), label, likely, truth, new, before, far in zip(
-            intake.taken, *columns, strict=True
-        ):
-            best = likely[0][1] if likely else 0.0
-            place: tuple[str, int, int] = (*partition, record.offset)
-            prediction = Prediction(
-                number, label, best, truth, likely, *place, before, new, identity, commit, far
-            )
-            value = encode(prediction)
-            if len(value) > MAX_PREDICTION:
-                prediction.top = likely[:1]
-                value = encode(prediction)
-            headers = passed_on(record.headers) if record.headers else []
-            message = OutputRecord(value, record.key, headers, partition[1])
-            pending.predictions.append(message)
-            size += message.size if headers or message.key else len(value)
-        pending.size += size
 
     # ---- commits
 
@@ -424,11 +388,3 @@ class Run:
         journal.
         """
         self._advance(state, slices, publish=False)
-
-
-def _predict_seconds(model: Model, rows: Rows) -> float:
-    """What it takes to predict one of these rows and learn nothing; the model stays as it is."""
-    few = rows.head(_SAMPLED)
-    begun = time.perf_counter()
-    model.advance(few)
-    return (time.perf_counter() - begun) / len(few)
