@@ -32,6 +32,7 @@ from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.row_log import RowLog
 from streamforest.observe.server import MetricsServer, Observed
 from streamforest.observe.telemetry import Listeners
+from streamforest.observe.trouble_log import TroubleLog
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.config.schema import Config
 from streamforest.runtime.factory import opened
@@ -102,10 +103,10 @@ def run(
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
 
-    Each event is predicted, then learned. The run folder (runs/NAME by default, runs/NAME-broker with
-    --broker) holds the snapshots and, without a broker, the predictions. Running the same file again
-    continues where the last run stopped, however it stopped; the result is identical to an uninterrupted
-    run.
+    Each event is predicted, then learned. The run folder (runs/NAME by default) holds the snapshots and,
+    for a recorded source, the predictions. With --broker, folder and topics are those of NAME-broker.
+    Running the same file again continues where the last run stopped, however it stopped; the result is
+    identical to an uninterrupted run.
     """
     logs.set_up(log_level or ("warning" if quiet else "info"), log_format)
     with StopSignals() as signals, ExitStack() as stack:
@@ -140,7 +141,7 @@ def run(
                 create_topics=create_topics,
                 accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
-                telemetry=Listeners(metrics, RowLog(REMEDIES)),
+                telemetry=Listeners(metrics, RowLog(REMEDIES), TroubleLog()),
             ) as current:
                 gc.freeze()  # what is loaded by now is never garbage: keep it out of every collection
                 done = _consume(current, config.name, _total(loaded), max_events, signals, quiet)
@@ -255,7 +256,14 @@ def _feed(loaded: Pipeline) -> None:
     there = end_offset_sum(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
         form = cast(Format, config.events_format)
-        options = ReplayOptions(config.topics.events, partitions=1, start=there, format=form)
+        options = ReplayOptions(
+            config.topics.events,
+            partitions=1,
+            start=there,
+            format=form,
+            label=config.features.label,
+            id=config.features.id,
+        )
         replay(config.kafka.connection, loaded.source, options)
 
 

@@ -22,15 +22,17 @@ from typing import Any
 
 from streamforest.errors import ConfigError, EventError, RecoveryError, StreamForestError
 from streamforest.io.codec.decoders import RecordDecoder
-from streamforest.io.codec.events import Event
+from streamforest.io.codec.events import Bounds, Event
 from streamforest.io.failpoints import failpoint
+from streamforest.io.features.layout import nested_event
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.log import (
     Commit,
     Log,
     OutputRecord,
     Owned,
     Partition,
-    RecordSlice,
+    Records,
     Transaction,
 )
 from streamforest.io.sources.dataset import RecordedRow
@@ -162,15 +164,13 @@ class FileSource:
         self._position = 0
         self._rows: Iterator[RecordedRow] = iter(())
 
-    def poll(self, max_records: int, timeout: float) -> list[RecordSlice]:
+    def poll(self, max_records: int, timeout: float) -> Records:
         """The next rows, without waiting."""
         rows = list(islice(self._rows, max_records))
-        if not rows:
-            return []
-        first, self._position = self._position, self._position + len(rows)
-        return [RecordSlice(self.partition, first, self._position, rows)]
+        self._position += len(rows)
+        return Records.of(self.partition, rows)
 
-    def seek(self, positions: Mapping[Partition, int]) -> None:
+    def seek(self, positions: Mapping[Partition, int], times: Mapping[Partition, int]) -> None:
         """Continue from this row."""
         self._position = positions[self.partition]
         self._rows = self.recorded.rows(self._position)
@@ -306,20 +306,33 @@ def file_log(recorded: Recorded, folder: Path, mode: int = FILE_MODE) -> Log:
     return Log(source, files, files, files)
 
 
-def by_row(decode: RecordDecoder) -> RecordDecoder:
-    """A decoder of recorded rows, most of which were decoded when they were recorded; the others are
-    lines, decoded as messages are.
+def by_row(decode: RecordDecoder, rules: FeatureRules, bounds: Bounds) -> RecordDecoder:
+    """A decoder of recorded rows. Most have their fields already; the others are lines, decoded as
+    messages are.
     """
 
-    def decode_row(row: Any) -> Event:
+    def decode_fields(row: Any) -> dict[str, Any]:
+        if row.event is not None or row.record is not None:
+            fields: dict[str, Any] = row.fields()
+            return fields
+        _refuse_problem(row)
+        return decode.fields(row)
+
+    def decode_event(row: Any) -> Event:
         event: Event | None = row.event
         if event is not None:
             return event
-        if row.problem is not None:
-            raise EventError(f"invalid event: {row.problem}", "invalid")
-        return decode(row)
+        if row.record is not None or decode.event is None:
+            return nested_event(decode_fields(row), rules, bounds)
+        _refuse_problem(row)
+        return decode.event(row)
 
-    return decode_row
+    return RecordDecoder(decode_event, decode_fields)
+
+
+def _refuse_problem(row: Any) -> None:
+    if row.problem is not None:
+        raise EventError(f"invalid event: {row.problem}", "invalid")
 
 
 def _read_commit(file: Path) -> dict[str, Any]:
@@ -359,8 +372,12 @@ class FileReader:
         self._position = position
         self._rows = source.rows(position)
 
-    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
-        """The rows from `first` to before `end`."""
+    def take(
+        self, partition: Partition, first: int, end: int, max_records: int | None = None
+    ) -> list[Any]:
+        """The rows from `first` to before `end`, or the first `max_records` of them."""
+        if max_records is not None:
+            end = min(end, first + max_records)
         if first != self._position:
             self._rows = self._source.rows(first)
         self._position = end

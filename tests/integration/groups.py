@@ -50,7 +50,7 @@ port = 0
 """
 
 
-LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\nmerge_wait_ms = 200\n"
+LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\n"
 
 
 class Member(ForkedConsumer):

@@ -101,7 +101,7 @@ def test_a_run_through_a_broker_keeps_its_predictions(
     path = Path(f"runs/{name}-broker/predictions.jsonl")
     kept = [json.loads(line) for line in path.read_text().splitlines()]
     assert [one["event"] for one in kept] == [i for i in range(120) if i != 60]
-    assert f"119 predictions of {name}.predictions are in {path}" in done.stderr
+    assert f"119 predictions of {name}-broker.predictions are in {path}" in done.stderr
     assert path.stat().st_mode & 0o777 == 0o600
     assert invoke("run", "p.toml").exit_code == 0
     text = Path(f"runs/{name}/predictions.jsonl").read_text()
@@ -133,3 +133,22 @@ def test_dead_letters_on_a_topic_are_shown_with_their_event(case: Case) -> None:
     shown = invoke("dlq", "show", str(case.path)).stdout.splitlines()
     assert shown[-2] == "event    no json"
     assert shown[0].startswith(f"at       {case.events}-")
+
+
+def test_the_first_records_of_a_topic_are_sampled_where_that_is_asked_for(case: Case) -> None:
+    with asking(case.servers) as client:
+        create_topic(client, case.events, 2)
+    empty = invoke("check", str(case.path), "--sample")
+    assert "sampled   there is no record yet" in empty.stdout.splitlines(), empty.output
+    sent = [json.dumps({"size": i, "colour": "rgb"[i % 3], "y": i % 2}).encode() for i in range(50)]
+    send(case.servers, case.events, [*sent, b"no json"], 2)
+    lines = invoke("check", str(case.path), "--sample").stdout.splitlines()
+    assert "sampled   the first 51 events: 50 learned, 1 dead letter (2.0 %), 2 classes" in lines, (
+        lines
+    )
+    assert "columns   number: size" in lines
+    assert "          category: colour (3 values)" in lines
+    assert lines[-1] == "no mistakes found; 1 dead letter among the first 51 events"
+    assert not any(
+        "sampled" in line for line in invoke("check", str(case.path)).stdout.splitlines()
+    )

@@ -26,7 +26,7 @@ from streamforest.runtime.factory import opened
 from streamforest.runtime.processing.loop import Run
 from streamforest.testing.broker.server import Broker
 
-LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\nmerge_wait_ms = 200\n"
+LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\n"
 PIPELINE = """
 [pipeline]
 name = "{name}"

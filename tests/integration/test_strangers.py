@@ -52,7 +52,7 @@ NASTY = {
     "long": "L" * 256,
     "combining": "Z\u0351\u036b\u0343\u036a" * 30,
 }
-MAIN = "from streamforest.cli import main; main()"
+MAIN = "from streamforest.__main__ import main; main()"
 PIPELINE = """
 [pipeline]
 name = "{name}"
@@ -117,8 +117,8 @@ def event(text: str) -> bytes:
 
 
 def refused(text: str) -> bytes:
-    """An event that is refused after that one, in words that quote the text."""
-    return json.dumps({"x": {text: "was a number"}, "y": "fine"}).encode()
+    """An event that is refused for a name that is too long, in words that quote the text."""
+    return json.dumps({"x": {(text * 300)[:300]: 1.0}, "y": "fine"}).encode()
 
 
 def all_of_them() -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ def test_dead_letters_are_listed_as_text(case: Case) -> None:
     assert len(told) == len(NASTY)
     for line in told:
         harmless(line)
-        assert json.loads(line)["reason"] == "feature"
+        assert json.loads(line)["reason"] == "too_long"
 
 
 def test_forged_dead_letters_are_text_too_and_go_nowhere(case: Case, kafka_broker: Broker) -> None:

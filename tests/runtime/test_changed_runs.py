@@ -29,7 +29,7 @@ def refusal(
     limits = limits_of(list(wrapped.values()), 1, 10, "")
     state = RunState.new(wrapped, limits)
     state.main = main
-    plain = state.plain(was or source)
+    plain = state.jsonable(was or source)
     with pytest.raises(ChangedError) as caught:
         RunState.restored(models, plain, configured, limits, source)
     return str(caught.value)

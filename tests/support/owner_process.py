@@ -9,7 +9,7 @@ from typing import Any
 
 from streamforest import ConsistentForestClassifier
 from streamforest.io.codec.decoders import by_value
-from streamforest.io.codec.events import decoder
+from streamforest.io.codec.events import decoder, fields_decoder
 from streamforest.observe.telemetry import (
     TelemetryEvent,
 )
@@ -52,7 +52,7 @@ class Process:
         }
         self.run = Run(
             self.member.log,
-            by_value(decoder()),
+            by_value(decoder(), fields_decoder()),
             models,
             limits_of(list(models.values()), 1, 100, ""),
             SnapshotFolder(folder),
@@ -75,7 +75,7 @@ class Process:
         state = self.run.state
         model = state.models["main"]
         posteriors = model.forest.predict_proba_many([{"a": 1.0, "b": 0.5}])
-        return json.dumps([state.plain({}), model.n_learned, str(posteriors)]).encode()
+        return json.dumps([state.jsonable({}), model.n_learned, str(posteriors)]).encode()
 
 
 def some_events(first: int, count: int) -> list[dict[str, Any]]:

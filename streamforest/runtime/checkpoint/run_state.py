@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamforest.errors import ChangedError, ConfigError, SnapshotError
-from streamforest.io.log import Partition
+from streamforest.forests.core.features import NUMBER, UNKNOWN
+from streamforest.io.features.reader import EventReader
+from streamforest.io.log import Partition, Records
 from streamforest.jsonable import LARGEST_OFFSET, count, rows
 from streamforest.observe.accounting import RowCounts
 from streamforest.observe.evaluation import Totals
@@ -22,6 +24,8 @@ from streamforest.runtime.processing.models import parameters_of, take_run_time,
 from streamforest.text import shown
 
 _FORMAT = 2
+MakeReader = Callable[..., EventReader]
+"""Makes a reader of records by the pipeline's rules, with `max_columns` and `labels`."""
 
 
 _RECENT = 5.0  # seconds
@@ -70,6 +74,8 @@ class RunState:
     gate: Admission
     measures: Evaluation
     positions: dict[Partition, int] = field(default_factory=dict)
+    times: dict[Partition, int] = field(default_factory=dict)
+    """The highest record timestamp of each partition, where one had any: the merge goes on from it."""
     events: int = 0
     rows: RowCounts = field(default_factory=RowCounts)
     pace: Pace = field(default_factory=Pace)
@@ -77,12 +83,18 @@ class RunState:
     """The model that publishes, where another than the first was promoted."""
     late: LabelStore | None = None
     """Who waits for whom, where labels come by themselves."""
+    reader: EventReader = field(default_factory=EventReader)
+    """Layout of the records, and what each column holds."""
     newest_at: float = 0.0
     """When a class was last new, by this machine's clock; nothing depends on it."""
 
     @classmethod
     def new(
-        cls, models: Mapping[str, Model], limits: Limits, late: LateRules | None = None
+        cls,
+        models: Mapping[str, Model],
+        limits: Limits,
+        late: LateRules | None = None,
+        reader: MakeReader = EventReader,
     ) -> RunState:
         """Before the first event."""
         return cls(
@@ -90,6 +102,7 @@ class RunState:
             Admission(limits),
             Evaluation({name: ModelMeasures() for name in models}),
             late=None if late is None else LabelStore(late),
+            reader=reader(max_columns=limits.max_features, labels=late is not None),
         )
 
     def summaries(self) -> dict[str, dict[str, Any]]:
@@ -100,16 +113,28 @@ class RunState:
         """Take over all that another state holds."""
         vars(self).update(vars(other))
 
-    def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
+    def passed(self, records: Records) -> None:
+        """These records were taken, whatever became of each."""
+        times = self.times
+        for partition, record in zip(records.partitions, records.records, strict=True):
+            if record.timestamp > times.get(partition, 0):
+                times[partition] = record.timestamp
+        for partition, record in records.last().items():
+            self.positions[partition] = record.offset + 1
+        self.events += len(records)
+
+    def jsonable(self, source: Mapping[str, Any]) -> dict[str, Any]:
         """The run's own part of a snapshot: no clock, no commit number, nothing of this process."""
         return {
             "format": _FORMAT,
             "source": dict(source),
             "events": self.events,
-            "positions": [[*partition, at] for partition, at in sorted(self.positions.items())],
+            "positions": _listed(self.positions),
             "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
             "rows": self.rows.state(),
             "admission": self.gate.state(),
+            "features": self.reader.state(),
+            **({"times": _listed(self.times)} if self.times else {}),
             **({"main": self.main} if self.main else {}),
             **({} if self.late is None else {"labels": self.late.state(list(self.models))}),
         }
@@ -126,33 +151,42 @@ class RunState:
     def restored(
         cls,
         models: Mapping[str, Any],
-        plain: Mapping[str, Any],
+        jsonable: Mapping[str, Any],
         configured: Mapping[str, Model],
         limits: Limits,
         source: Mapping[str, Any],
         late: LateRules | None = None,
+        reader: MakeReader = EventReader,
     ) -> RunState:
         """From a snapshot, after checking that it is of this very pipeline."""
         try:
-            if plain["format"] != _FORMAT:
-                raise ValueError(f"run format {plain['format']!r}, this version reads {_FORMAT}")
-            _compare("source", source, plain["source"], source)
+            if jsonable["format"] != _FORMAT:
+                raise ValueError(f"run format {jsonable['format']!r}, this version reads {_FORMAT}")
+            _compare("source", source, jsonable["source"], source)
             wrapped = _checked_models(models, configured, source)
-            store = _store(late, plain, list(wrapped))
+            gate = Admission.from_state(limits, jsonable["admission"])
+            store = _store(late, jsonable, list(wrapped))
             state = cls(
                 models=wrapped,
-                gate=Admission.from_state(limits, plain["admission"]),
+                gate=gate,
                 measures=Evaluation(
                     {
-                        name: ModelMeasures(Totals.from_state(plain["totals"][name]))
+                        name: ModelMeasures(Totals.from_state(jsonable["totals"][name]))
                         for name in wrapped
                     }
                 ),
-                positions=_positions(plain["positions"]),
-                events=count(plain["events"], "events"),
-                rows=_row_counts(plain, wrapped, store),
-                main=_main(plain, wrapped, source),
+                positions=_by_partition(jsonable["positions"], "position"),
+                times=_by_partition(jsonable.get("times", []), "time"),
+                events=count(jsonable["events"], "events"),
+                rows=_row_counts(jsonable, wrapped, store),
+                main=_main(jsonable, wrapped, source),
                 late=store,
+                reader=_reader(
+                    reader(max_columns=limits.max_features, labels=late is not None),
+                    jsonable.get("features"),
+                    gate,
+                    source,
+                ),
             )
         except (ChangedError, ConfigError, SnapshotError):
             raise
@@ -162,54 +196,73 @@ class RunState:
             ) from error
         return state
 
-    def restore_passing(self, told: Mapping[str, Any]) -> None:
+    def restore_passing(self, passing: Mapping[str, Any]) -> None:
         """Restore windows, latencies and pace where they are known; else they start over, since
         nothing depends on them.
         """
         try:
             for name, measures in self.measures.items():
-                measures.restore_passing(told["models"][name])
-            events, seconds = told["pace"]
-            if not all(math.isfinite(number) for number in (seconds, told["newest_at"])):
+                measures.restore_passing(passing["models"][name])
+            events, seconds = passing["pace"]
+            if not all(math.isfinite(number) for number in (seconds, passing["newest_at"])):
                 raise ValueError("no time")
             self.pace = Pace(count(events, "pace"), float(seconds))
-            self.newest_at = float(told["newest_at"])
+            self.newest_at = float(passing["newest_at"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
             return
 
 
-def _positions(told: Any) -> dict[Partition, int]:
+def _listed(numbers: Mapping[Partition, int]) -> list[list[Any]]:
+    return [[*partition, number] for partition, number in sorted(numbers.items())]
+
+
+def _by_partition(listed: Any, what: str) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
-    for topic, number, at in rows(told, "positions", 3):
+    for topic, number, value in rows(listed, f"{what}s", 3):
         partition = str(topic), count(number, "partition")
         if type(topic) is not str or partition in found:
-            raise ValueError(f"position of {topic!r:.60}-{number} twice, or of no topic")
-        found[partition] = count(at, "position", LARGEST_OFFSET)
+            raise ValueError(f"{what} of {topic!r:.60}-{number} twice, or of no topic")
+        found[partition] = count(value, what, LARGEST_OFFSET)
     return found
 
 
-def _main(plain: Mapping[str, Any], models: Mapping[str, Model], source: Mapping[str, Any]) -> str:
-    main = str(plain.get("main", ""))
+def _main(
+    jsonable: Mapping[str, Any], models: Mapping[str, Model], source: Mapping[str, Any]
+) -> str:
+    main = str(jsonable.get("main", ""))
     if main and main not in models:
-        told = f"shadow.{main} was promoted and is no longer in the pipeline file"
-        raise ChangedError(f"{told}; {_remedy(source)}")
+        gone = f"shadow.{main} was promoted and is no longer in the pipeline file"
+        raise ChangedError(f"{gone}; {_remedy(source)}")
     return main
 
 
 def _store(
-    rules: LateRules | None, plain: Mapping[str, Any], names: list[str]
+    rules: LateRules | None, jsonable: Mapping[str, Any], names: list[str]
 ) -> LabelStore | None:
-    return None if rules is None else LabelStore.from_state(rules, plain["labels"], names)
+    return None if rules is None else LabelStore.from_state(rules, jsonable["labels"], names)
+
+
+def _reader(
+    reader: EventReader, state: Any, gate: Admission, source: Mapping[str, Any]
+) -> EventReader:
+    """What a run knew of its records; one that was begun before this was kept had nested ones only."""
+    if state is None:
+        known = [(n, k) for n, k in zip(gate.features.names, gate.features.kinds) if k != UNKNOWN]
+        reader.adopt([name for name, _ in known], [kind == NUMBER for _, kind in known])
+        return reader
+    _compare("features", reader.rules.settings(), state["rules"], source)
+    reader.restore(state)
+    return reader
 
 
 def _row_counts(
-    plain: Mapping[str, Any], models: Mapping[str, Model], store: LabelStore | None
+    jsonable: Mapping[str, Any], models: Mapping[str, Model], store: LabelStore | None
 ) -> RowCounts:
     waiting = 0 if store is None else len(store.waiting)
-    if "rows" in plain:
-        return RowCounts.from_state(plain["rows"], waiting)
+    if "rows" in jsonable:
+        return RowCounts.from_state(jsonable["rows"], waiting)
     learned = next(iter(models.values())).n_learned
-    return RowCounts.unknown(count(plain["events"], "events"), learned, waiting)
+    return RowCounts.unknown(count(jsonable["events"], "events"), learned, waiting)
 
 
 def _checked_models(
@@ -234,7 +287,7 @@ def _compare(
     table: str, now: Mapping[str, Any], then: Mapping[str, Any], source: Mapping[str, Any]
 ) -> None:
     """Refuse to go on with other settings than the run began with, naming all of them."""
-    keys = _told(table, now, then)
+    keys = _changed_keys(table, now, then)
     if not keys:
         return
     changed = "; ".join(
@@ -246,7 +299,7 @@ def _compare(
     raise ChangedError(f"the run was begun with other settings: {changed}; {_remedy(source)}")
 
 
-def _told(table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+def _changed_keys(table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     """The keys that a person has changed, without those that follow from them: another kind of forest has
     other parameters, another file another length and checksum.
     """

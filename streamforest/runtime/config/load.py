@@ -17,6 +17,7 @@ from streamforest.errors import ConfigError
 from streamforest.forests.core import registry
 from streamforest.io.codec.decoders import Function
 from streamforest.io.codec.events import Bounds
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.kafka.topics import Topics
 from streamforest.io.sources.dataset import Source
 from streamforest.runtime.config import schema
@@ -75,21 +76,24 @@ def load_pipeline(
             check.unknown(name, schema.TABLES)
     name = check.read("pipeline", schema.PIPELINE)["name"]
     events = check.read("events", schema.EVENTS)
-    kafka = _kafka(check, str(name))
+    # what is sent through a broker must not meet what others have sent to the pipeline's own topics
+    own = f"{name}-broker" if bootstrap_servers is not None else str(name)
+    kafka = _kafka(check, own)
     bounds = Bounds(
         max_bytes=events["max_bytes"],
-        max_text=events["max_text_length"],
+        max_text_length=events["max_text_length"],
         max_depth=events["max_depth"],
         max_items=events["max_items"],
     )
+    features = _features(check)
     read_here = kafka is None or (bootstrap_servers is not None and "source" in settings.tables)
-    table, source = read_source(check, bounds, needed=read_here)
+    table, source = read_source(check, features, bounds, needed=read_here)
     if table is not None and read_here and events["decoder"] is None:
         refusal = lines_in_msgpack(table, events["format"])
         if refusal is not None:
             check.problems.append(refusal)
     function = _decoder(check, events["decoder"], path.parent, table if kafka is None else None)
-    topics = Topics.of(str(name), **check.read("topics", schema.TOPICS))
+    topics = Topics.of(own, **check.read("topics", schema.TOPICS))
     for topic, keys in topics.shared().items():
         check.problem(
             f"topics.{keys[-1]}", topic, f"{keys[0]} has the same name; each needs its own"
@@ -114,6 +118,7 @@ def load_pipeline(
         run=schema.run_table(run, name, kafka is not None, through=bootstrap_servers is not None),
         events_format=events["format"],
         bounds=bounds,
+        features=features,
         min_class_events=limits["min_class_events"],
         max_pending_classes=limits["max_pending_classes"],
         max_text_bytes=limits["max_text_bytes"],
@@ -125,6 +130,14 @@ def load_pipeline(
         metrics_allowed=tuple(metrics["allowed_hosts"]),
     )
     return Pipeline(config, source, models, function)
+
+
+def _features(check: Checker) -> FeatureRules:
+    """`[features]`: what the fields of a record mean."""
+    values = check.read("features", schema.FEATURES)
+    for key in ("ignore", "only"):
+        values[key] = tuple(values[key])
+    return FeatureRules(**values)
 
 
 def _kafka(check: Checker, name: str) -> KafkaTable | None:

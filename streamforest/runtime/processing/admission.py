@@ -12,7 +12,7 @@ spares the forests looking at each value again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
@@ -31,6 +31,7 @@ from streamforest.kernels.core.operations import LEARN, PREDICT
 from streamforest.text import shown
 
 Features = Mapping[Any, Any] | Sequence[float]
+Prepare = Callable[[Any], Features]
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,12 @@ class Admission:
         numeric = self.features._fast is not None
         self._pack = Struct(f"{self._width}d").pack_into if numeric else None
 
-    def admit(self, x: Features, y: Any, predict: bool = True) -> bool:
+    def admit(
+        self, x: Features, y: Any, predict: bool = True, prepare: Prepare | None = None
+    ) -> bool:
         """Take an event; False if it is only predicted because its label is not admitted yet.
+
+        `prepare` is for features that are not numbers of known columns already.
 
         Without `predict` it is a late label: the event is only learned, and where the label is not
         admitted yet there is no row. InputError if it cannot be taken: then it has left no trace.
@@ -145,7 +150,7 @@ class Admission:
             seen = self.waiting.get(y, 0) + 1
             learn = counted = seen >= self.limits.min_class_events
         if predict or learn:
-            self._take_features(x, learn)
+            x = self._take_features(x, learn, prepare)
         if known < 0 and y is not None:
             if counted:
                 self.waiting.pop(y, None)
@@ -165,11 +170,13 @@ class Admission:
             del self.waiting[next(iter(self.waiting))]
         self.waiting[y] = self.waiting.get(y, 0) + 1
 
-    def _take_features(self, x: Features, learn: bool) -> None:
+    def _take_features(self, x: Features, learn: bool, prepare: Prepare | None) -> Features:
         if self._plain and self._packs(x):
             self._packed += self._row
-            return
+            return x
         self._plain = False
+        if prepare is not None:
+            x = prepare(x)
         if learn:
             self.features.require_room(len(x))
         named = x if isinstance(x, Mapping) else dict(enumerate(x))
@@ -181,6 +188,7 @@ class Admission:
         except InputError:
             self.features.rollback()
             raise
+        return x
 
     def _packs(self, x: Features) -> bool:
         """Whether the event is plain; if so its row has been written."""

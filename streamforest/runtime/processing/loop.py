@@ -25,12 +25,13 @@ from streamforest.errors import InputError, StreamForestError
 from streamforest.io.codec.dead_letters import dead_letter, place_of
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.failpoints import during, failpoint
-from streamforest.io.log import Log, Partition, RecordSlice, Stopped
+from streamforest.io.features.reader import EventReader
+from streamforest.io.log import Log, Partition, Records, Stopped
 from streamforest.observe import telemetry as reports
 from streamforest.observe.measures import Evaluation
 from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
-from streamforest.runtime.checkpoint.journal import CommitMetadata, add_slice
-from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.journal import CommitMetadata
+from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.adapters import (
@@ -68,6 +69,7 @@ class Run:
         source: Mapping[str, Any],
         telemetry: reports.Listener | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        reader: MakeReader = EventReader,
     ) -> None:
         """`models` are new ones; the first publishes its predictions, all are measured. `source`
         says what the events come from: a run is never continued on another source. `stopping` is
@@ -84,7 +86,7 @@ class Run:
         self._samples = telemetry is not None
         self._first = next(iter(models))
         self._configured = models
-        self.states = States(models, limits, snapshots, settings.late, source)
+        self.states = States(models, limits, snapshots, settings.late, source, reader)
         self.context = context = RunContext(self.states.fresh())
         self.ended = False
         self.waiting_for: str | None = None
@@ -188,19 +190,19 @@ class Run:
     def _step(self, limit: int | None) -> int:
         """One poll, all the way to pending predictions; how many records it brought."""
         ask = self.schedule.ask(self.events, self.context.pending, limit)
-        slices = self.log.source.poll(*ask)
-        if slices is None:
+        records = self.log.source.poll(*ask)
+        if records is None:
             log.info("the partitions were assigned again")
             self.recover()
             return 0
-        if not slices:
+        if not records:
             self.ended = self.settings.drain and self.log.source.at_end()
             self._note_empty()
             return 0
         self.waiting_for = None
         failpoint("after-poll")
-        self._advance(self.state, slices, publish=True)
-        return sum(len(part.records) for part in slices)
+        self._advance(self.state, records, publish=True)
+        return len(records)
 
     def _note_empty(self) -> None:
         """Say once that there is nothing to read, if nothing was ever read: a topic may be misspelt."""
@@ -211,11 +213,11 @@ class Run:
         self.waiting_for = f"{'nothing was read' if self.ended else 'waiting'}: {new}"
         log.info("%s (%s)", self.waiting_for, ", ".join(sorted({topic for topic, _ in positions})))
 
-    def _advance(self, state: RunState, slices: list[RecordSlice], publish: bool) -> None:
+    def _advance(self, state: RunState, records: Records, publish: bool) -> None:
         """Records to pending predictions and dead letters. Recovery does it too, publishing nothing.
 
         Whether an event is taken is decided before it joins the batch, by rules that depend on the
-        events before it alone: the same slices give the same decisions, however they are cut.
+        events before it alone: the same order gives the same decisions, however it is cut into batches.
         """
 
         def refuse(record: Any, partition: Partition, error: InputError) -> None:
@@ -227,18 +229,20 @@ class Run:
                 self._refuse(record, partition, error, refused)
 
         rules = self.settings.labels_topic, self.settings.events_format
-        intake = take_in(state, slices, self._decode, refuse, *rules)
+        intake = take_in(state, records, self._decode, refuse, *rules)
+        warnings = state.reader.take_warnings()
         learned = intake.rows.learned_before(state.models[self.main].n_learned)
         labels, top, novelty = self._advance_models(state, intake, publish)
         late, waiting = intake.late, 0 if state.late is None else len(state.late.waiting)
-        read = rows_read(intake, sum(len(part.records) for part in slices), waiting)
+        read = rows_read(intake, len(records), waiting)
         state.rows.on_event(read)
         if not publish:
             return
+        for warning in warnings:
+            log.warning("%s", warning)
         pending = self.context.pending
-        for partition, first, end, records in slices:
-            add_slice(pending.slices, *partition, first, end)
-            pending.timestamps += [record.timestamp for record in records]
+        pending.order.add(records)
+        pending.timestamps += [record.timestamp for record in records.records]
         columns: list[list[Any]] = [labels, top, intake.rows.y, intake.rows.new, learned, novelty]
         if late is not None and len(late.predicted) < len(intake.rows):
             columns = [[column[row] for row in late.predicted] for column in columns]
@@ -360,6 +364,8 @@ class Run:
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its position."""
         context = self.context
+        for warning in context.state.reader.finish():
+            log.warning("%s", warning)
         if self.events != context.pending.first or context.pending.added:
             self._commit()
         self.snapshots.wait()
@@ -383,8 +389,8 @@ class Run:
         assert self.context.last_commit is not None
         return self.context.last_commit
 
-    def replay(self, state: RunState, slices: list[RecordSlice]) -> None:
+    def replay(self, state: RunState, records: Records) -> None:
         """Advance a state through records without publishing: for recovery and whoever replays the
         journal.
         """
-        self._advance(state, slices, publish=False)
+        self._advance(state, records, publish=False)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from streamforest.io.codec.events import Format
 from streamforest.runtime.checkpoint.commit import Pending
-from streamforest.runtime.checkpoint.journal import MAX_SLICES
+from streamforest.runtime.checkpoint.interleaving import MAX_BYTES
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
 
@@ -73,9 +73,9 @@ class CommitSchedule:
         waiting = events - pending.first
         if not waiting:
             return bool(pending.added)
-        if waiting >= settings.commit_events or len(pending.slices) >= MAX_SLICES:
+        if waiting >= settings.commit_events:
             return True
-        if pending.size >= _PENDING_BYTES:
+        if pending.size >= _PENDING_BYTES or pending.order.size >= MAX_BYTES:
             return True
         if settings.snapshot_events and events % settings.snapshot_events == 0:
             return True

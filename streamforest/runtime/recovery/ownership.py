@@ -233,7 +233,7 @@ class Ownership:
         context.add_partitions(commit.new_partitions)
         if context.state.late is not None:
             self._telemetry.on_event(LabelsRecovered(context.state.late.status()))
-        self._log.source.seek(context.state.positions)
+        self._log.source.seek(context.state.positions, context.state.times)
 
     def _rebuild(self, commit: Commit, found: CommitMetadata) -> tuple[RunState, Snapshot]:
         """The state as of a commit, and the snapshot that recovery begins at.
