@@ -16,6 +16,7 @@ import click
 from streamforest.cli import Failure
 from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PIPELINE, SET, check_servers
 from streamforest.cli.display import progress
+from streamforest.cli.page import LivePage, PartitionPages
 from streamforest.cli.report import became, report, shortfall
 from streamforest.errors import ConfigError
 from streamforest.io.codec.dead_letters import REASONS
@@ -30,7 +31,6 @@ from streamforest.observe.accounting import Summary
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.row_log import RowLog
-from streamforest.observe.server import MetricsServer, Observed
 from streamforest.observe.telemetry import Listeners
 from streamforest.observe.trouble_log import TroubleLog
 from streamforest.runtime.config.load import Pipeline, load_pipeline
@@ -68,6 +68,8 @@ QUIET_VARIABLE = "STREAMFOREST_QUIET"
 @click.option("--drain", is_flag=True, help="On Kafka: stop at the current end of the topics.")
 @click.option("--create-topics", is_flag=True, help="On Kafka: create missing topics.")
 @ACCEPT_VERSION_CHANGE
+@click.option("--page", is_flag=True, help="Serve the live page; on Kafka it always is.")
+@click.option("--keep", is_flag=True, help="Serve the live page, and go on after the end.")
 @click.option(
     "--allow-unlearned",
     is_flag=True,
@@ -96,6 +98,8 @@ def run(
     drain: bool,
     create_topics: bool,
     accept_version_change: bool,
+    page: bool,
+    keep: bool,
     allow_unlearned: bool,
     log_format: logs.Format | None,
     log_level: str | None,
@@ -126,13 +130,15 @@ def run(
             _feed(loaded)
         if config.kafka is not None and config.kafka.model_scope == "partition":
             accept = accept_version_change
-            runs = _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
+            runs = _consume_each(
+                stack, loaded, drain, create_topics, accept, max_events, signals, pipeline
+            )
             if servers is not None:
                 _keep_predictions(config)
             _judge(runs, config, pipeline, allow_unlearned)
             return
         metrics = PipelineMetrics(config.name, REASONS)
-        _serve(stack, metrics, config)
+        live = stack.enter_context(LivePage(loaded, pipeline, metrics, page or keep))
         try:
             with opened(
                 loaded,
@@ -141,10 +147,14 @@ def run(
                 create_topics=create_topics,
                 accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
-                telemetry=Listeners(metrics, RowLog(REMEDIES), TroubleLog()),
+                telemetry=Listeners(
+                    live.watch(metrics, fresh or own), RowLog(REMEDIES), TroubleLog()
+                ),
             ) as current:
                 gc.freeze()  # what is loaded by now is never garbage: keep it out of every collection
                 done = _consume(current, config.name, _total(loaded), max_events, signals, quiet)
+            if keep:
+                live.keep(lambda: signals.requested is not None)
         except Stopped as error:
             log.warning("Stopped by %s: %s", signals.requested, error)
             return
@@ -166,14 +176,6 @@ def _quiet_kernels() -> Iterator[None]:
             del os.environ[QUIET_VARIABLE]
         else:
             os.environ[QUIET_VARIABLE] = before
-
-
-def _serve(stack: ExitStack, metrics: Observed, config: Config) -> None:
-    """Metrics and probes over HTTP, while the run lasts."""
-    if config.metrics_port:
-        stack.enter_context(
-            MetricsServer(metrics, config.metrics_host, config.metrics_port, config.metrics_allowed)
-        )
 
 
 def _judge(runs: list[Run], config: Config, pipeline: Path, allowed: bool) -> None:
@@ -201,6 +203,7 @@ def _consume_each(
     accept: bool,
     max_events: int | None,
     signals: StopSignals,
+    file: Path,
 ) -> list[Run]:
     """A forest for each partition that this process is given; those that were read to their end."""
     if max_events is not None:
@@ -209,13 +212,13 @@ def _consume_each(
         )
     config = loaded.config
     metrics = WorkerMetrics(config.name, REASONS, REMEDIES)
-    _serve(stack, metrics, config)
+    live = stack.enter_context(LivePage(loaded, file, metrics, asked=False))
     with opened_workers(
         loaded,
         drain=drain,
         create_topics=create_topics,
         accept_version_change=accept,
-        telemetry=metrics,
+        telemetry=PartitionPages(metrics, live.site, config.run) if live.site else metrics,
     ) as workers:
         gc.freeze()
         ending = workers.consume(stop=lambda: signals.requested is not None)

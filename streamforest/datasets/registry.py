@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from streamforest.datasets import generated
+from streamforest.datasets import changing, generated
 from streamforest.datasets.recorded import RecordedSet, missing_file
 from streamforest.datasets.schedule import schedule
 from streamforest.datasets.stream import Stream
@@ -227,6 +227,24 @@ for _spec in (
     StreamSpec("sea", "SEA, four concepts, 10 % of the labels wrong", generated.sea, drifting=True),
     StreamSpec("rbf-drift", "random RBF whose centroids move", generated.rbf_drift, drifting=True),
     StreamSpec("random-tree", "labels by a random tree, numbers and codes", generated.random_tree),
+    StreamSpec(
+        "moving-squares",
+        "four squares that move into each other's places and back",
+        changing.moving_squares,
+        drifting=True,
+    ),
+    StreamSpec(
+        "rotating-board",
+        "a board that turns, and whose squares change owners and back",
+        changing.rotating_board,
+        drifting=True,
+    ),
+    StreamSpec(
+        "interchanging-blobs",
+        "15 Gaussians, of which more and more change places",
+        changing.interchanging_blobs,
+        drifting=True,
+    ),
 ):
     register(replace(_spec, held_out=True))
 

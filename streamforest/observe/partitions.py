@@ -44,6 +44,10 @@ class WorkerMetrics(Collector):
         name = f"partition {number}"
         return Listeners(metrics, RowLog(self._remedies, name=name), TroubleLog(name=name))
 
+    def metrics_of(self, number: int) -> PipelineMetrics:
+        """The metrics of a partition that is this process's."""
+        return self._workers[number]
+
     def forget(self, number: int) -> None:
         """The partition is another process's now."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""The HTTP side: `/metrics`, `/livez`, `/readyz`. On 127.0.0.1 unless set otherwise.
+"""The HTTP side: the live page, `/metrics`, `/livez`, `/readyz`. On 127.0.0.1 unless set otherwise.
 
 Anybody who can connect can ask, and what a client does wrong is no traceback. All connections are served by
 one thread, which never waits for any of them; what takes time is worked out by two others. So a connection
@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, exposition
 
 from streamforest.errors import ConfigError
+from streamforest.observe.page.site import HEADERS, Site
 from streamforest.observe.requests import Refused, Request, check_host, parse, plain_name
 
 log = logging.getLogger(__name__)
@@ -97,9 +98,15 @@ class MetricsServer:
     """
 
     def __init__(
-        self, metrics: Observed, host: str, port: int, allowed: Collection[str] = ()
+        self,
+        metrics: Observed,
+        host: str,
+        port: int,
+        allowed: Collection[str] = (),
+        site: Site | None = None,
     ) -> None:
         self._metrics = metrics
+        self._site = site
         self._allowed = {plain_name(name) for name in (host, *allowed)}
         try:
             self._socket = _listening(host, port)
@@ -237,12 +244,10 @@ class MetricsServer:
                 )
             if request.path in self._probes:
                 return self._probes[request.path]()
-            if request.path not in self._pages:
-                raise Refused(HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz")
             if len(self._answering) > MAX_ANSWERS:  # this one is among them
                 reason = f"{MAX_ANSWERS} answers are under way; try again"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "1"})
-            return await self._pages[request.path](request)
+            return await self._pages.get(request.path, self._page)(request)
         except Refused as refused:
             return _refusal(refused)
         except Exception as error:
@@ -256,6 +261,17 @@ class MetricsServer:
             self._workers, _encoded, self._metrics.registry, accept
         )
         return _Answer(HTTPStatus.OK, body, kind)
+
+    async def _page(self, request: Request) -> _Answer:
+        """The live page, its files and its numbers."""
+        found = None
+        if self._site is not None:
+            found = await self._loop.run_in_executor(self._workers, self._site.answer, request.path)
+        if found is None:
+            there = "/, /metrics" if self._site is not None else "/metrics"
+            raise Refused(HTTPStatus.NOT_FOUND, f"there are {there}, /livez and /readyz")
+        body, kind = found
+        return _Answer(HTTPStatus.OK, body, kind, HEADERS)
 
 
 async def _asked(reader: asyncio.StreamReader) -> Request | Refused | None:

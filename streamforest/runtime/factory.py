@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from streamforest.errors import RecoveryError
-from streamforest.io.codec.decoders import RecordDecoder, by_function, by_value
-from streamforest.io.codec.events import Format, decoder, fields_decoder, has_type
 from streamforest.io.features.reader import EventReader
-from streamforest.io.file_log import RunFolder, RunLock, by_row, claim, file_log
+from streamforest.io.file_log import RunFolder, RunLock, claim, file_log
 from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.settings import KafkaSettings, check_permissions, for_partition
 from streamforest.io.kafka.topics import ensure_topics
@@ -22,6 +20,7 @@ from streamforest.observe.telemetry import Listener
 from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
+from streamforest.runtime.decoding import codec_rules, decoder_of, written_format
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
 from streamforest.runtime.processing.admission import Limits
@@ -157,7 +156,7 @@ def _limits(pipeline: Pipeline) -> Limits:
         list(pipeline.models.values()),
         config.min_class_events,
         config.max_pending_classes,
-        _codec_rules(pipeline),
+        codec_rules(pipeline, late_rules(pipeline)),
         config.max_text_bytes,
     )
 
@@ -214,33 +213,6 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
     )
 
 
-def decoder_of(pipeline: Pipeline) -> RecordDecoder:
-    """From records to events: the codec, or the function that the pipeline names."""
-    config, source = pipeline.config, pipeline.source
-    rules = config.features
-    late, names = config.labels is not None, (rules.label, rules.id, rules.coarse)
-    if pipeline.decoder is None:
-        form = cast(Format, config.events_format)
-        typed = decoder(form, config.bounds, late, names) if has_type(names) else None
-        decode = by_value(typed, fields_decoder(form, config.bounds))
-    else:
-        topic = config.topics.events
-        if config.kafka is None:
-            assert source is not None
-            topic = source.topic
-        decode = by_function(pipeline.decoder, config.bounds, topic, late, names)
-    return by_row(decode, rules, config.bounds) if config.kafka is None else decode
-
-
-def _codec_rules(pipeline: Pipeline) -> str:
-    """By what messages become events, for the journal."""
-    rules = f"{pipeline.config.bounds.rules()} {pipeline.config.features.text()}"
-    if pipeline.decoder is not None:
-        rules += f" decoder={pipeline.decoder.name}"
-    late = late_rules(pipeline)
-    return rules if late is None else f"{rules} {late.told()}"
-
-
 def late_rules(pipeline: Pipeline) -> LateRules | None:
     """By what labels meet their events; None where every event brings its label."""
     labels = pipeline.config.labels
@@ -269,7 +241,7 @@ def _settings(
         top=config.top_k,
         pack=config.batch_messages,
         late=late_rules(pipeline),
-        events_format=cast(Format, config.events_format),
+        events_format=written_format(config),
         requests=requests,
         labels_topic=config.topics.labels,
         accept_version_change=accept,

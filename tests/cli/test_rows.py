@@ -14,7 +14,7 @@ from streamforest.io.codec.remedies import REMEDIES
 
 GOOD = '{"x": {"a": %d}, "y": "k%d"}'
 UNLABELLED = '{"x": {"a": %d}}'
-BAD = '{"x": {"a": 1}, "y": [2]}'
+BAD = '{"x": {"a": 1}, "y": [1]}'
 NO_JSON = "no json"
 
 

@@ -88,13 +88,13 @@ NAMES: Names = ("y", "id", "coarse")
 
 
 def has_type(names: Names) -> bool:
-    """Whether messages with these names can be decoded by type: nested fields cannot.
+    """Whether messages with these names can be decoded by type: nested fields and headers cannot.
 
     >>> has_type(("label", "id", "coarse")), has_type(("after.label", "id", "coarse"))
     (True, False)
     """
     free = {*names, "x", "ts", "v"}
-    return len(free) == 6 and not any("." in name for name in names)
+    return len(free) == 6 and not any("." in name or name.startswith("ce_") for name in names)
 
 
 def event_type(

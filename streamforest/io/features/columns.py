@@ -64,6 +64,8 @@ _TRUE, _FALSE = frozenset(("true", "yes", "t")), frozenset(("false", "no", "f"))
 _PLAIN = frozenset((NUMBER, BOOL, CATEGORY))
 _MISFIT: Any = object()
 _MAX_EXAMPLE = 60
+_MAX_WARNINGS = 20  # columns of which it is told that a value does not fit
+_PLURALS = {NUMBER: "numbers", CATEGORY: "categories", DATE: "dates", BOOL: "true or false"}
 
 
 def is_decimal(value: str) -> bool:
@@ -127,6 +129,9 @@ class Columns:
         self._columns: dict[Any, Column] = {}
         self.untyped = 0
         """Values of columns beyond `max_columns`: taken as they are."""
+        self.warnings: list[str] = []
+        """What is to be told, once; whoever tells it empties the list."""
+        self._with_misfits = 0  # columns that have any
         self.profile: Profile | None = Profile()
         """Of the first rows; None once it has been told."""
         self.passes_numbers = False
@@ -171,7 +176,7 @@ class Columns:
                 out.update(zip(column.names, text.counts_of(value)))
                 continue
             if value is _MISFIT:
-                self._misfit(column, x[name])
+                self._misfit(name, column, x[name])
                 value = None
             out[name] = value
         return out
@@ -221,7 +226,7 @@ class Columns:
         at = time_of(value)
         if at is None:
             if not is_absent(value):
-                self._misfit(column, value)
+                self._misfit(name, column, value)
             return
         if column.first is None:
             column.first, column.timed = at
@@ -245,9 +250,19 @@ class Columns:
             value = str(value)
         return value if len(value) <= self._max_length else _MISFIT
 
-    def _misfit(self, column: Column, value: Any) -> None:
+    def _misfit(self, name: Any, column: Column, value: Any) -> None:
         if not column.misfits:
             column.example = shown(value, _MAX_EXAMPLE)
+            self._with_misfits += 1
+            if self._with_misfits <= _MAX_WARNINGS:
+                what = (
+                    "is longer than a category may be" if column.kind == CATEGORY else "is not one"
+                )
+                self.warnings.append(
+                    f"column {shown(name)} holds {_PLURALS[column.kind]}; {column.example} {what}, and "
+                    "counts as missing, as will any other such value; to change the type: "
+                    f"features.types = {{{shown(name)} = …}}"
+                )
         column.misfits += 1
 
     def describe(self) -> list[ColumnReport]:
@@ -300,6 +315,7 @@ class Columns:
             elif kind == TEXT:
                 column.names = text.names_of(name)
             self._columns[name] = column
+            self._with_misfits += column.misfits > 0
         if len(self._columns) > self._max:
             raise ValueError(f"{len(self._columns)} columns, over {self._max}")
         self.untyped = count(state["untyped"], "untyped")

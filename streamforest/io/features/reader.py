@@ -19,6 +19,7 @@ from streamforest.io.features.columns import ColumnReport, Columns
 from streamforest.io.features.layout import (
     FLAT,
     NESTED,
+    NO_FEATURES,
     flat_event,
     is_nested,
     label_of,
@@ -52,6 +53,7 @@ class EventReader:
         self.convert = self.columns.convert
         self.layout: str | None = None if rules.layout == "auto" else rules.layout
         self._young = True  # while the first records are counted
+        self._settled = False  # afterwards, if they are nested
         self.seen = 0
         self.labelled = 0
         """Of the first records: how many were read, and how many had a label."""
@@ -61,6 +63,13 @@ class EventReader:
 
     def read(self, record: Any, decode: RecordDecoder) -> Event:
         """The event in a record; `convert` makes numbers of its features. EventError if it is none."""
+        if (
+            self._settled and decode.event is not None
+        ):  # nearly every record: no call more than needed
+            try:
+                return decode.event(record)
+            except EventError as error:
+                return self._again(error, record, decode)
         layout = self.layout
         if layout is None:
             layout = self._decide(record, decode)
@@ -91,8 +100,10 @@ class EventReader:
             return NESTED
         try:
             event = flat_event(fields, self.rules, self._bounds, self._labels)
-        except EventError:
-            return NESTED
+        except EventError as error:
+            if "x" in fields or str(error) == NO_FEATURES:
+                return NESTED
+            raise
         if is_label(event) or set(event.x) <= {"v", "ts"}:
             return NESTED
         self.layout = FLAT
@@ -105,15 +116,19 @@ class EventReader:
         try:
             return decode.event(record)
         except EventError as error:
-            if error.reason not in ("invalid", "too_long") or "$.x" not in str(error):
-                raise
-            try:
-                fields = decode.fields(record)
-            except EventError:
-                raise error from None
-            if not isinstance(fields.get("x"), dict):
-                raise
-            return self._by_fields(fields)
+            return self._again(error, record, decode)
+
+    def _again(self, error: EventError, record: Any, decode: RecordDecoder) -> Event:
+        """An event that the compiled codec has refused, if it is one for what is in `x`."""
+        if error.reason not in ("invalid", "too_long") or "$.x" not in str(error):
+            raise error
+        try:
+            fields = decode.fields(record)
+        except EventError:
+            raise error from None
+        if not isinstance(fields.get("x"), dict):
+            raise error
+        return self._by_fields(fields)
 
     def _by_fields(self, fields: Mapping[str, Any]) -> Event:
         if "x" in fields or not self._labels:
@@ -127,7 +142,7 @@ class EventReader:
 
     def _count(self, event: Event, record: Any, decode: RecordDecoder) -> None:
         if self.seen >= ROWS:
-            self._young = False
+            self._young, self._settled = False, self.layout == NESTED
             self._warnings += self.columns.finish_profile()
             return
         if not self.seen:
@@ -151,9 +166,10 @@ class EventReader:
 
     def take_warnings(self) -> list[str]:
         """What is new to be told; each is given once."""
-        if not self._warnings:
+        if not self._warnings and not self.columns.warnings:
             return []
-        told, self._warnings = self._warnings, []
+        told = [*self._warnings, *self.columns.warnings]
+        self._warnings, self.columns.warnings = [], []
         return told
 
     def describe(self) -> list[ColumnReport]:
@@ -188,8 +204,9 @@ class EventReader:
         self._keys = [printable(str(key), 100) for key in rows(state["keys"], "keys")[:_MAX_KEYS]]
         self.columns.restore(state)
         self._young = self.columns.profile is not None
+        self._settled = not self._young and layout == NESTED
 
     def adopt(self, names: list[Any], numeric: list[bool]) -> None:
         """Go on with a run that was begun before layouts and types were kept."""
-        self.layout, self._young, self._told = NESTED, False, True
+        self.layout, self._young, self._settled, self._told = NESTED, False, True, True
         self.columns.adopt(names, numeric)

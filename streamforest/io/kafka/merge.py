@@ -38,6 +38,8 @@ class _Buffer:
     time: int
     """The highest timestamp of the records that were processed; 0 if none had one."""
     records: deque[Any] = field(default_factory=deque)
+    sizes: deque[int] = field(default_factory=deque)
+    """In bytes, of each of them."""
     bytes: int = 0
     full: bool = False
     empty_since: float | None = None
@@ -80,8 +82,10 @@ class Merge:
         buffer = self._buffers[rank]
         if not buffer.records:
             heappush(self._heap, (max(buffer.time, records[0].timestamp), rank))
+        sizes = list(map(size_of, records))
         buffer.records.extend(records)
-        buffer.bytes += sum(map(size_of, records))
+        buffer.sizes.extend(sizes)
+        buffer.bytes += sum(sizes)
         buffer.empty_since = None
 
     def __len__(self) -> int:
@@ -113,11 +117,10 @@ class Merge:
             time, rank = heap[0]
             buffer = buffers[rank]
             held = buffer.records
-            record = held.popleft()
-            records.append(record)
+            records.append(held.popleft())
             partitions.append(buffer.partition)
             buffer.time = time
-            buffer.bytes -= size_of(record)
+            buffer.bytes -= buffer.sizes.popleft()
             if held:
                 timestamp = held[0].timestamp
                 heapreplace(heap, (timestamp if timestamp > time else time, rank))

@@ -15,7 +15,8 @@ from streamforest.io.tools.dlq import committed_records
 from streamforest.observe.accounting import Refused, RowCounts, Summary
 from streamforest.observe.telemetry import EventRefused
 from streamforest.runtime.config.load import Pipeline
-from streamforest.runtime.factory import decoder_of, fresh_state
+from streamforest.runtime.decoding import decoder_of
+from streamforest.runtime.factory import fresh_state
 from streamforest.runtime.processing.intake import reason_of, rows_read, take_in
 
 MAX_RECORDS = 1_000

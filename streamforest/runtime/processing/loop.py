@@ -193,6 +193,7 @@ class Run:
         records = self.log.source.poll(*ask)
         if records is None:
             log.info("the partitions were assigned again")
+            self.telemetry.on_event(reports.Rebalanced())
             self.recover()
             return 0
         if not records:
@@ -251,6 +252,7 @@ class Run:
         pending.predictions += messages
         pending.size += sum(m.size if m.headers or m.key else len(m.value or b"") for m in messages)
         report = self.telemetry.on_event
+        report(reports.RecordsRead({p: last.timestamp for p, last in records.last().items()}))
         report(read)
         if late is not None and state.late is not None:
             report(reports.LabelsRead(state.late.status(), late.labels, late.delays))
@@ -279,6 +281,14 @@ class Run:
         rows, late = intake.rows, intake.late
         if not len(rows) and (late is None or not late.judged):
             return labels, top, []
+        if publish and any(rows.new):
+            learns = (
+                rows.op & LEARN
+            ).tolist()  # a class that waits for more events is not born yet
+            born = [label for label, new, one in zip(rows.y, rows.new, learns) if new and one]
+            before = state.models[self.main].n_learned
+            self.telemetry.on_event(reports.ClassesBorn(born, before))
+            state.newest_at = time.time()
         sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
         for number, (name, model) in enumerate(state.models.items()):
             predict = predict_seconds(model, rows) if sample else None
@@ -297,11 +307,11 @@ class Run:
                     new = novelty
                 if publish and novelty is not None:
                     self.telemetry.on_event(reports.NoveltyMeasured(name, novelty))
-            truth, predicted, before = rows.y, guesses, 0
+            truth, predicted, earlier = rows.y, guesses, 0
             if late is not None:
                 truth, predicted = late.settle(guesses, number)
-                before = len(truth) - len(late.predicted)
-            batch = reports.BatchAdvanced(name, truth, predicted, seconds, before, model.n_learned)
+                earlier = len(truth) - len(late.predicted)
+            batch = reports.BatchAdvanced(name, truth, predicted, seconds, earlier, model.n_learned)
             state.measures.on_event(batch)
             if publish:
                 self.telemetry.on_event(batch)
@@ -310,8 +320,6 @@ class Run:
                 beyond = max(0.0, seconds - predict * len(rows))
                 learn = beyond / learned if learned else None
                 self.telemetry.on_event(reports.BatchSampled(name, predict, learn, len(rows)))
-        if publish and any(rows.new):
-            state.newest_at = time.time()
         return labels, top, plain_novelty(new, len(rows))
 
     # ---- commits
@@ -323,7 +331,7 @@ class Run:
         begun = time.perf_counter()
         context = self.context
         if not context.pending.adopted:
-            context.pending.promoted = self._promoted()
+            context.pending.promoted = self.settings.requests.promotion_among(self.state.models)
         before = context.last_commit
         attempt = self.committer.prepare()
         while context.attempt is attempt and not self.committer.send():
@@ -345,16 +353,11 @@ class Run:
         self._report_state()
         classes = {name: model.classes_ for name, model in state.models.items()}
         times = attempt.pending.timestamps
-        self.telemetry.on_event(reports.CommitMade(seconds, times, state.newest_at, classes))
-
-    def _promoted(self) -> str:
-        """The model that an operator wants to publish from the next event on, if it is another."""
-        wanted = self.settings.requests.promotion()
-        if wanted is not None and wanted not in self.state.models:
-            log.error("%r cannot be promoted: there is no such model", wanted)
-            self.settings.requests.acknowledge(wanted)
-            return ""
-        return wanted or ""
+        self.telemetry.on_event(
+            reports.CommitMade(
+                seconds, times, state.newest_at, classes, self.events, self.main, state.measures
+            )
+        )
 
     def _request_due(self) -> bool:
         """Whether an operator request waits while no events arrive to cause a commit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from streamforest.kernels.core.array_table import (
     array,
     declared,
     grown,
+    unowned,
     zeros,
 )
 
@@ -93,6 +95,17 @@ def test_swapped_or_missing_arrays_are_refused() -> None:
             TABLE.addresses(*groups)
 
 
+def test_a_table_is_brought_up_to_date() -> None:
+    trees, _ = _arrays()
+    table = ArrayTable(Trees)
+    before = table.addresses(trees)
+    after = grown(trees, nodes=9)
+    table.update(before, trees, after)
+    np.testing.assert_array_equal(before, table.addresses(after))
+    with pytest.raises(ValueError, match="array 'count'"):  # as long as nothing else is
+        table.update(before, after, after._replace(count=np.zeros(4, np.int64)))
+
+
 def test_growth_follows_from_the_dimensions() -> None:
     trees, _ = _arrays()
     trees.node["left"] = 1
@@ -112,3 +125,25 @@ def test_a_table_is_made_again_only_for_other_arrays() -> None:
     second = table.of((trees, other, shared.spread))
     assert second is not first
     assert second[4, 0] == other.ctypes.data
+
+
+@njit
+def _write_unowned(trees, scale):  # type: ignore[no-untyped-def]
+    same = unowned(trees)
+    same.count[2] = 3
+    same.node[0, 1].left = 4
+    array = unowned(scale)
+    array[1] += 2.0
+    return same.plane.shape, array.sum()
+
+
+def test_unowned_arrays_are_the_same_arrays() -> None:
+    trees, shared = _arrays()
+    counts = [sys.getrefcount(one) for one in (*trees, *shared)]
+    for _ in range(5):
+        shape, total = _write_unowned(trees, shared.scale)
+    assert shape == (2, 3, 5)
+    assert total == shared.scale[1] == 10.0
+    assert trees.count.tolist() == [0, 0, 3]
+    assert trees.node["left"][0, 1] == 4
+    assert [sys.getrefcount(one) for one in (*trees, *shared)] == counts
