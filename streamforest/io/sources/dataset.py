@@ -41,6 +41,7 @@ class RecordedRow:
     """A row as a record of partition 0: an event, the fields of a table's row, or the bytes of a line."""
 
     __slots__ = ("_value", "event", "offset", "problem", "record")
+    is_row = True
     timestamp = 0
     key = None
     headers: Any = ()
@@ -82,17 +83,6 @@ class RecordedRow:
             if getattr(event, name) is not None:
                 fields[name] = getattr(event, name)
         return fields
-
-
-def place_of(record: Any, partition: tuple[str, int]) -> str:
-    """Where a record is, for people: a row of a file, or an offset of a topic's partition.
-
-    >>> place_of(RecordedRow(4, None), ("a.csv", 0))
-    'a.csv, row 5'
-    """
-    if isinstance(record, RecordedRow):
-        return f"{partition[0]}, row {record.offset + 1}"
-    return f"{partition[0]}-{partition[1]}@{record.offset}"
 
 
 class Source(Protocol):
