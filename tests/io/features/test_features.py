@@ -153,14 +153,20 @@ def test_what_is_refused(record: Any, reason: str | None, told: str) -> None:
 def test_the_first_record_with_features_decides_the_layout() -> None:
     reader = EventReader()
     decode = decode_by(FeatureRules())
-    several = records({"y": "alone"}, [1], {"x": {"a": 1}, "y": 1}, {"a": 1, "y": 1})
+    several = records(
+        {"y": "alone"}, [1], {"x": None, "y": 1}, {"x": {"a": 1}, "y": 1}, {"a": 1, "y": 1}
+    )
     refused = []
     for record in several:
         try:
             reader.read(record, decode)
         except EventError:
             refused.append(record.offset)
-    assert (reader.layout, refused) == ("nested", [0, 1, 3])
+    with pytest.raises(
+        EventError, match="an earlier record had it, which made the layout 'nested'"
+    ):
+        reader.read(several[-1], decode)
+    assert (reader.layout, refused) == ("nested", [0, 1, 2, 4])
     flat = EventReader()
     for record in records({"a": 1, "y": 1}, {"x": {"a": 2}, "y": 1}):
         event = flat.read(record, decode)
