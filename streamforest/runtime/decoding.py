@@ -59,4 +59,4 @@ def codec_rules(pipeline: Pipeline, late: LateRules | None) -> str:
     rules = f"{pipeline.config.bounds.rules()} {pipeline.config.features.text()}"
     if pipeline.decoder is not None:
         rules += f" decoder={pipeline.decoder.name}"
-    return rules if late is None else f"{rules} {late.told()}"
+    return rules if late is None else f"{rules} {late.described()}"

@@ -15,6 +15,7 @@ from streamforest import (
     BOTH,
     LEARN,
     PREDICT,
+    AutoForestClassifier,
     ConsistentForestClassifier,
     NCMForestClassifier,
     OnlineForestClassifier,
@@ -37,6 +38,7 @@ FORESTS = [
         id="stream",
     ),
     pytest.param(NCMForestClassifier, {"memory": 700}, id="ncm-rolling"),
+    pytest.param(AutoForestClassifier, {"memory": 700, "ring_rows": 2_000}, id="auto"),
 ]
 STRATEGIES = [
     pytest.param(NCMForestClassifier, {"strategy": "hirf", "memory": 700}, id="ncm-hirf"),

@@ -78,7 +78,23 @@ def _records(consumer: Any, tp: TopicPartition, start: int) -> Iterator[Any]:
             yield from (record for record in records if record.offset < end)
 
 
-def letters(connection: str | Connection, topic: str, limit: int) -> Iterator[Letter]:
+def committed_records(
+    connection: str | Connection, topic: str, each: int | None = None
+) -> Iterator[Any]:
+    """The committed records of a topic up to its end now, partition by partition; at most `each` of one."""
+    try:
+        _check(connection, topic, [Need("Read", "topic", topic)])
+        consumer = _consumer(connection)
+        try:
+            for tp in _partitions(consumer, topic):
+                yield from islice(_records(consumer, tp, 0), each)
+        finally:
+            consumer.close(autocommit=False)
+    except KafkaError as error:
+        raise BrokerError(f"{topic} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def letters(connection: str | Connection, topic: str, limit: int | None = None) -> Iterator[Letter]:
     """The dead letters of a topic, oldest first, at most `limit` of them."""
     try:
         _check(connection, topic, [Need("Read", "topic", topic)])
