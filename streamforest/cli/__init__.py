@@ -45,6 +45,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.check:check",
         "Check a pipeline file and report every mistake at once.",
     ),
+    "demo": (
+        "streamforest.cli.demo:demo",
+        "Watch a forest learn new classes, with a live page.",
+    ),
     "dlq": ("streamforest.cli.dlq:dlq", "List and show dead letters, send them back after a fix."),
     "promote": ("streamforest.cli.operate:promote", "Make a shadow model publish."),
     "replay": ("streamforest.cli.replay:replay", "Send a recorded data set or file to a topic."),

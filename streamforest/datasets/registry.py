@@ -35,6 +35,8 @@ class StreamSpec:
         Kept out of sight while settings were chosen: what a model does here was not tuned.
     scheduled
         Its classes come one after the other.
+    long
+        A whole recording: the benchmark runs it only when asked for everything.
     """
 
     name: str
@@ -44,6 +46,7 @@ class StreamSpec:
     drifting: bool = False
     held_out: bool = False
     scheduled: bool = False
+    long: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -56,17 +59,23 @@ def register(spec: StreamSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names(held_out: bool = False, scheduled: bool = False) -> list[str]:
+def names(held_out: bool = False, scheduled: bool = False, long: bool = False) -> list[str]:
     """The streams of the tables, in their order; or those that settings were never chosen on; or
-    those whose classes come one after the other.
+    those whose classes come one after the other; or whole recordings.
 
     >>> names()[:3], names(held_out=True)[:2]
     (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
     >>> names(scheduled=True)
     ['letter-classes', 'clinc-classes', 'omniglot-classes']
+    >>> names(long=True)
+    ['electricity-all', 'covtype-100k']
     """
-    wanted = held_out, scheduled
-    return [name for name, spec in _SPECS.items() if (spec.held_out, spec.scheduled) == wanted]
+    wanted = held_out, scheduled, long
+    return [
+        name
+        for name, spec in _SPECS.items()
+        if (spec.held_out, spec.scheduled, spec.long) == wanted
+    ]
 
 
 def get_spec(name: str) -> StreamSpec:
@@ -269,3 +278,19 @@ for _spec in (
     ),
 ):
     register(replace(_spec, scheduled=True))
+
+for _spec in (
+    StreamSpec(
+        "electricity-all",
+        "electricity, all 45,312 events",
+        _as_recorded("electricity", None),
+        "electricity",
+    ),
+    StreamSpec(
+        "covtype-100k",
+        "covtype, the first 100,000 events",
+        _as_recorded("covtype", 100_000),
+        "covtype",
+    ),
+):
+    register(replace(_spec, drifting=True, long=True))

@@ -53,6 +53,7 @@ _PART_LABELS = 100  # labelled events after which a part ends, in a run that has
 _PART_LEAST = 0.25  # seconds of such a part, later on
 _LOOK_SECONDS = 1.0  # between two looks at the lag
 _SAVE_SECONDS = 10.0
+_MEASURE_SECONDS = 5.0  # between two looks at the size of the models
 _CONFUSED = 2_000  # labelled events in each of two windows of confused pairs
 
 
@@ -91,6 +92,7 @@ class History:
         self._part = Point()
         self._part_from = self._looked = self._saved = time.monotonic()
         self._measure_at = 0.0
+        self._summaries: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         self._before: Any = None
         self._resumed = True
         self._ask_lag: Callable[[], Mapping[tuple[str, int], int]] = dict
@@ -128,6 +130,7 @@ class History:
         """Keep the end of the run."""
         with self.lock:
             self.finished = True
+            self.summaries = self._summaries() or self.summaries
             if self._part.events:
                 self._end_part(time.monotonic())
             self._save()
@@ -224,6 +227,7 @@ class History:
 
     def _read(self, event: RowsRead) -> None:
         self._part.events += event.records - event.labels
+        self.events += event.records  # until the next commit says how many there are
         if event.records:
             self.events_at = time.time()
 
@@ -266,11 +270,12 @@ class History:
         self.snapshot_failure = None
 
     def _models_changed(self, event: ModelsChanged) -> None:
-        """Ask for the size of the models, as often as that takes little of the time."""
+        """Ask for the size of the models, as often as that takes a thousandth of the time."""
+        self._summaries = event.summaries
         now = time.monotonic()
-        if now >= self._measure_at:
+        if now >= self._measure_at and self.learned:
             self.summaries = event.summaries()
-            self._measure_at = now + max(_LOOK_SECONDS, 500 * (time.monotonic() - now))
+            self._measure_at = now + max(_MEASURE_SECONDS, 1000 * (time.monotonic() - now))
 
     def _snapshot_failed(self, event: SnapshotFailed) -> None:
         self.kept.snapshot_failures += 1

@@ -27,11 +27,12 @@ dataset = "digits"
 first = 2
 every = 400
 [model]
-kind = "ncm"
+n_trees = 20
 [[shadow]]
-name = "stream"
-kind = "stream"
+name = "small"
+n_trees = 10
 [run]
+batch_size = 500  # as on Kafka
 folder = "{folder}"
 """
 

@@ -26,6 +26,15 @@ from streamforest.observe.telemetry import (
 )
 
 
+@pytest.fixture(autouse=True)
+def heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package's log reaches pytest, whatever a command in the same process has set up."""
+    package = logging.getLogger("streamforest")
+    monkeypatch.setattr(package, "propagate", True)
+    monkeypatch.setattr(package, "level", logging.NOTSET)
+    logging.getLogger("streamforest").manager._clear_cache()  # type: ignore[attr-defined]
+
+
 def read(records: int) -> RowsRead:
     """A poll with so many events."""
     return RowsRead(records, 0, records, records, 0, 0)

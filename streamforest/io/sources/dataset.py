@@ -121,6 +121,7 @@ class RecordedSource:
             *datasets.names(),
             *datasets.names(held_out=True),
             *datasets.names(scheduled=True),
+            *datasets.names(long=True),
         ]
 
     @classmethod
