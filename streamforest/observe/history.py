@@ -53,7 +53,7 @@ _PART_LABELS = 100  # labelled events after which a part ends, in a run that has
 _PART_LEAST = 0.25  # seconds of such a part, later on
 _LOOK_SECONDS = 1.0  # between two looks at the lag
 _SAVE_SECONDS = 10.0
-_MEASURE_SECONDS = 5.0  # between two looks at the size of the models
+_MEASURE_SECONDS = 60.0  # between two looks at the size of the models, at most
 _CONFUSED = 2_000  # labelled events in each of two windows of confused pairs
 
 
@@ -91,7 +91,7 @@ class History:
         self._judged = [0, 0]
         self._part = Point()
         self._part_from = self._looked = self._saved = time.monotonic()
-        self._measure_at = 0.0
+        self._measure_at, self._measure_every = 0.0, 1.0
         self._summaries: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         self._before: Any = None
         self._resumed = True
@@ -270,12 +270,14 @@ class History:
         self.snapshot_failure = None
 
     def _models_changed(self, event: ModelsChanged) -> None:
-        """Ask for the size of the models, as often as that takes a thousandth of the time."""
+        """Ask for the size of the models: soon after a start, then less and less often."""
         self._summaries = event.summaries
         now = time.monotonic()
         if now >= self._measure_at and self.learned:
             self.summaries = event.summaries()
-            self._measure_at = now + max(_MEASURE_SECONDS, 1000 * (time.monotonic() - now))
+            took = time.monotonic() - now
+            self._measure_every = min(_MEASURE_SECONDS, 2 * self._measure_every)
+            self._measure_at = now + max(self._measure_every, 1000 * took)
 
     def _snapshot_failed(self, event: SnapshotFailed) -> None:
         self.kept.snapshot_failures += 1

@@ -94,7 +94,7 @@ def write(path: Path, kept: Kept, mode: int) -> bool:
     try:
         make_folder(path.parent, mode)
         replace(path, msgspec.json.encode(kept), mode)
-    except OSError as error:
+    except (OSError, ValueError, OverflowError, TypeError) as error:
         log.warning("%s: the page's history is not kept (%s)", path, error)
         return False
     return True
