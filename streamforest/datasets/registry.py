@@ -12,6 +12,7 @@ from streamforest.datasets import generated
 from streamforest.datasets.recorded import RecordedSet, missing_file
 from streamforest.datasets.schedule import schedule
 from streamforest.datasets.stream import Stream
+from streamforest.datasets.text import texts
 from streamforest.errors import ConfigError, DatasetError
 
 
@@ -35,6 +36,8 @@ class StreamSpec:
         Kept out of sight while settings were chosen: what a model does here was not tuned.
     scheduled
         Its classes come one after the other.
+    text
+        Its events are texts, for pipelines that make features of them.
     """
 
     name: str
@@ -44,6 +47,7 @@ class StreamSpec:
     drifting: bool = False
     held_out: bool = False
     scheduled: bool = False
+    text: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -56,17 +60,21 @@ def register(spec: StreamSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names(held_out: bool = False, scheduled: bool = False) -> list[str]:
+def names(held_out: bool = False, scheduled: bool = False, text: bool = False) -> list[str]:
     """The streams of the tables, in their order; or those that settings were never chosen on; or
-    those whose classes come one after the other.
+    those whose classes come one after the other; or those of texts.
 
     >>> names()[:3], names(held_out=True)[:2]
     (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
     >>> names(scheduled=True)
     ['letter-classes', 'clinc-classes', 'omniglot-classes']
     """
-    wanted = held_out, scheduled
-    return [name for name, spec in _SPECS.items() if (spec.held_out, spec.scheduled) == wanted]
+    wanted = held_out, scheduled, text
+    return [
+        name
+        for name, spec in _SPECS.items()
+        if (spec.held_out, spec.scheduled, spec.text) == wanted
+    ]
 
 
 def get_spec(name: str) -> StreamSpec:
@@ -251,3 +259,5 @@ for _spec in (
     ),
 ):
     register(replace(_spec, scheduled=True))
+
+register(StreamSpec("texts", "short texts on three topics, 5,000 words", texts, text=True))

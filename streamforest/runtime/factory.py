@@ -112,6 +112,7 @@ def new_run(
             config.max_pending_classes,
             _codec_rules(pipeline),
             config.max_text_bytes,
+            config.on_capacity,
         ),
         snapshots,
         _settings(

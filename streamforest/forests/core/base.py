@@ -6,6 +6,7 @@ order, each predicted before it is learned.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -32,6 +33,7 @@ from streamforest.forests.core.parameters import MOST_TREES, check_choice, check
 from streamforest.forests.core.serialization import plain_parameters
 from streamforest.kernels.core.operations import LEARN, PREDICT
 
+_log = logging.getLogger(__name__)
 _OP_PREDICT = np.full(1, PREDICT, np.uint8)
 
 
@@ -46,6 +48,9 @@ class Forest(Engine, base.MiniBatchClassifier):
     tells_novelty: ClassVar[bool] = False
     """Whether `answers` says how new each row is to the forest."""
 
+    quiet: bool = False
+    """Whether features there is no room for are not logged; a pipeline sets it, and tells them itself."""
+
     # Constructor arguments every forest has; subclasses store them under these names.
     n_trees: int
     max_classes: int
@@ -53,6 +58,8 @@ class Forest(Engine, base.MiniBatchClassifier):
     max_categories: int
     max_text_bytes: int
     nonfinite: str
+    on_capacity: str = "degrade"
+    absent: str = "missing"
     n_jobs: int
     seed: int | None
 
@@ -67,10 +74,17 @@ class Forest(Engine, base.MiniBatchClassifier):
         if self.seed is not None:
             check_int("seed", self.seed, 0)
         check_choice("nonfinite", self.nonfinite, ("error", "missing"))
+        check_choice("on_capacity", self.on_capacity, ("degrade", "error"))
+        check_choice("absent", self.absent, ("missing", "zero"))
         self._parameters = plain_parameters(self)  # changing an attribute later changes nothing
         self._labels = LabelTable(self.max_classes, self.max_text_bytes)
         self._features = FeatureTable(
-            self.max_features, self.max_categories, self.nonfinite, self.max_text_bytes
+            self.max_features,
+            self.max_categories,
+            self.nonfinite,
+            self.max_text_bytes,
+            self.on_capacity,
+            self.absent,
         )
         self._n_learned = 0
         seeds = np.random.SeedSequence(self.seed).generate_state(self.n_trees, np.uint64)
@@ -96,6 +110,16 @@ class Forest(Engine, base.MiniBatchClassifier):
     def n_learned(self) -> int:
         """The clock: events learned so far."""
         return self._n_learned
+
+    @property
+    def capacity(self) -> dict[str, Any]:
+        """What there was no room for, as counts of learned events.
+
+        `other`: by feature, those whose category shares the code of all later ones; `dropped`: by feature,
+        those in which it counts as missing because it brought ever new ones; `left_out`: values of features
+        beyond `max_features` or `max_text_bytes`.
+        """
+        return self._features.capacity()
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -228,6 +252,7 @@ class Forest(Engine, base.MiniBatchClassifier):
             self._labels.truncate(n_classes)
             raise
         self._routed = None
+        self._tell()
         return Batch(rows, index, ops, known_features), known_classes
 
     def predict_trees(self, X: ArrayLike | pd.DataFrame) -> NDArray[np.int64]:
@@ -284,7 +309,7 @@ class Forest(Engine, base.MiniBatchClassifier):
             if other_than_numbers(X) or table.holds_categories(names):
                 return table.rows(records(X), learns.tolist())
             with np.errstate(over="ignore", invalid="ignore"):  # as in `matrix`
-                return table.matrix(X.to_numpy(np.float64), names, learns)
+                return table.matrix(X.to_numpy(np.float64), names, learns, frame=True)
         if _holds_events(X):
             return table.rows(X, learns.tolist())
         if isinstance(X, np.ma.MaskedArray):
@@ -321,10 +346,19 @@ class Forest(Engine, base.MiniBatchClassifier):
         except InputError:
             self._features.rollback()
             raise
+        self._tell()
         if 8 * len(row) > size:
             self._one_buffers(8 * len(row))
         self._one_views[which][0, : len(row)] = row
         return which
+
+    def _tell(self) -> None:
+        """Log what the table of features has to say, unless somebody else does."""
+        notices = self._features.notices
+        if notices and not self.quiet:
+            for notice in notices:
+                _log.warning("%s", notice)
+        notices.clear()
 
     def _one_buffers(self, size: int) -> None:
         # bytearrays, because comparing two of them is one memcmp

@@ -133,14 +133,12 @@ class Engine(abc.ABC):
         """The same for rows just processed, where weights may change with each label."""
         return self._mix(votes)
 
-    def _observe(
-        self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
-    ) -> None:
+    def _observe(self, part: Batch, learns: NDArray[np.bool_]) -> None:
         """Stage rows for the shared stores; they take effect in `_end_epoch`."""
 
     def _observe_one(self, X: NDArray[np.float64]) -> None:
         """The same for the row that `learn_one` is about to learn."""
-        self._observe(X, self._one_y, ONE_TRUE)
+        self._observe(self._one_event(X, _OP_LEARN, reuse=False), ONE_TRUE)
 
     def _end_epoch(self) -> None:
         """What changes between epochs: shared stores, what trees know of each other."""
@@ -204,7 +202,7 @@ class Engine(abc.ABC):
                     stop = min(stop, int(np.searchsorted(clock, boundary)) + 1)
                 part = batch.cut(slice(start, stop))
                 if self._cuts_epochs:
-                    self._observe(part.X, part.y, learns[start:stop])
+                    self._observe(part, learns[start:stop])
                 votes = self._new_votes(stop - start)
                 self._process(part, votes)
                 mixed = self._mix_and_judge(votes, part.y, part.op)

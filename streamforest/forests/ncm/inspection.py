@@ -45,6 +45,7 @@ def summary(forest: NCMForestClassifier) -> dict[str, Any]:
         "metrics": {kind: kinds.count(kind) for kind in METRIC_NAMES if kind in kinds},
         "opinions": dict(zip(OPINIONS, BLENDS[forest._blend_step].tolist())),
         "tree_error": round(float(forest.tree_errors().mean()), 4),
+        "capacity": forest._features.totals(),
     }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.core.base import Forest
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import EPOCH, ONE_TRUE
 from streamforest.forests.ncm import arrays as ncm_arrays
 from streamforest.forests.ncm import width as ncm_width
@@ -103,9 +104,8 @@ class NCMRows(Forest):
 
     # ---- rows
 
-    def _observe(
-        self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
-    ) -> None:
+    def _observe(self, part: Batch, learns: NDArray[np.bool_]) -> None:
+        X, y = part.X, part.y
         if len(X) > len(self._picks):
             self._leads = np.zeros((len(X), LENSES))  # first: the kernel goes by how long picks are
             self._picks = np.full((len(X), LENSES), -1, np.int64)
@@ -118,6 +118,12 @@ class NCMRows(Forest):
         slots[learns] = taken
         x = self._columns_of(X, learns)
         row_memory.stage(self._memory, self._stats, x, y, slots, self._n_learned, self._n_columns)
+        if self.absent == "zero":  # a row knows nothing of features that came after it in the batch
+            for slot, known in zip(taken, part.known[learns].tolist()):
+                if known < X.shape[1]:
+                    late = self._column[known : X.shape[1]]
+                    numbers = late[self._features.categorical[known : X.shape[1]] == 0]
+                    self._memory.rows[slot, numbers[numbers >= 0]] = 0.0
         self._order[self._n_rows : self._n_rows + n] = taken
         self._n_rows += n
 
@@ -180,12 +186,17 @@ class NCMRows(Forest):
         if needed > self._memory.rows.shape[1]:
             self._widen(max(padded(needed), padded(before + before // 2)))
         # of rows that are there: what is not touched takes no memory
-        self._memory.rows[self._order[: self._n_rows], before:needed] = np.nan
+        held = self._order[: self._n_rows]
+        self._memory.rows[held, before:needed] = np.nan
         for (r, j), n in zip(found, sizes):
             at = self._n_columns
             self._n_columns += n
             column[j] = at
-            if not self._features.categorical[j]:
+            if self._features.categorical[j]:
+                continue
+            if self.absent == "zero":
+                self._memory.rows[held, at] = 0.0
+            else:
                 self._stats[SHIFT, at] = X[r, j]
         self._column = column
         self._note_columns()

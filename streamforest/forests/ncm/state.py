@@ -144,7 +144,7 @@ def _take_columns(forest: NCMForestClassifier, take: Take) -> int:
             demand(of[j] == -1, "columns.of_features")
     width = padded(expected)
     forest._column = of
-    known = [len(values) for values in forest._features.categories[: len(of)]]
+    known = [forest._features.n_codes(j) for j in range(len(of))]
     forest._codes = np.where(of >= 0, known, 0).astype(np.int32)
     forest._n_columns = expected
     counting = take("columns.counting", np.int64, 1)

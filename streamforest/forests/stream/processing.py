@@ -36,6 +36,7 @@ from streamforest.kernels.stream.mixing import EXPERTS, MIXTURES
 LARGEST = float(np.finfo(np.float32).max)
 _GAIN_EVERY = 512  # events between two looks at which features the trees use
 _NO_OUT = np.zeros((0, 0), np.int64)
+_NO_FEATURES = np.zeros(0)
 
 
 class StreamProcessing(Forest):
@@ -52,13 +53,21 @@ class StreamProcessing(Forest):
 
     # ---- arrays
 
-    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
-        rows = stream_arrays.readable_rows(
+    def _ring_features(self, features: int) -> int:
+        """The features that the ring has room for when there are so many."""
+        return stream_arrays.stepped(features) if self.absent == "zero" else features
+
+    def _readable_rows(self, features: int) -> int:
+        """The rows of the ring that may be read when there are so many features."""
+        return stream_arrays.readable_rows(
             self._parameters["ring_rows"],
             self._parameters["max_ring_bytes"],
-            features,
+            self._ring_features(features),
             self.n_trees,
         )
+
+    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
+        rows = self._readable_rows(features)
         params["ring_rows"] = rows
         params["slots"] = rows + EPOCH
 
@@ -74,7 +83,7 @@ class StreamProcessing(Forest):
         self._stats = np.zeros((5, self._trees.rows.shape[1]))
         self._gain = np.zeros(self._trees.rows.shape[1])
         # what belongs to no tree
-        self._baselines = BaselineModels(self.max_plain_bytes)
+        self._baselines = BaselineModels(self.max_plain_bytes, self.absent == "zero")
         self._loss = np.zeros(len(MIXTURES))
         self._columns = 0  # of the ring
         self._n_known = 0  # features known as of the last row
@@ -102,7 +111,7 @@ class StreamProcessing(Forest):
             self._metric,
             self._stats,
             self._spread,
-            self._features.categorical,
+            self._features.category_flags,
             self._routes,
             self._progress,
             self._loss,
@@ -147,17 +156,24 @@ class StreamProcessing(Forest):
         votes: NDArray[np.int64],
     ) -> bool:
         self._n_known = int(batch.known[-1]) if len(batch.known) else 0
-        if batch.X.shape[1] > self._columns:
-            self._widen(batch.X.shape[1])
+        self._widen(batch.X)
         return self._run(TREES, first, last, want, batch, votes, _NO_OUT) == DONE
 
     def _enlarge(self, want: NDArray[np.int64]) -> None:
         self._trees = stream_arrays.enlarge(self._trees, want)
 
-    def _widen(self, columns: int) -> None:
+    def _widen(self, X: NDArray[np.float64]) -> None:
         """Room for the columns of a batch, in the ring and in what is made of it."""
+        columns = min(X.shape[1], len(self._features))  # a row is never less than one wide
+        if columns <= self._columns:
+            return
         self._trees = stream_arrays.enlarge_ring(
-            self._trees, 0, int(self._params["slots"][0]), columns, self._columns
+            self._trees,
+            0,
+            int(self._params["slots"][0]),
+            self._columns,
+            self._features.absent_values(self._columns, columns),
+            self._ring_features(columns),
         )
         self._columns = columns
         width = self._trees.rows.shape[1]
@@ -195,29 +211,33 @@ class StreamProcessing(Forest):
 
     def _make_room(self, X: NDArray[np.float64]) -> None:
         """Room in the ring for as many rows more, with all their columns."""
-        if X.shape[1] > self._columns:
-            self._widen(X.shape[1])
+        self._widen(X)
         slots = int(self._params["slots"][0])
         rows = min(slots, self._n_learned + len(X))
         if rows > len(self._trees.rows):
             self._trees = stream_arrays.enlarge_ring(
-                self._trees, rows, slots, self._columns, self._columns
+                self._trees, rows, slots, self._columns, _NO_FEATURES
             )
 
-    def _observe(
-        self, X: NDArray[np.float64], y: NDArray[np.int64], learns: NDArray[np.bool_]
-    ) -> None:
-        self._make_room(X)
+    def _observe(self, part: Batch, learns: NDArray[np.bool_]) -> None:
+        self._make_room(part.X)
+        slots = int(self._params["slots"][0])
         shared.stage(
             self._trees.rows,
             self._trees.labels,
             self._stats,
-            X,
-            y,
+            part.X,
+            part.y,
             learns.view(np.uint8) * np.uint8(LEARN),
             self._n_learned,
-            int(self._params["slots"][0]),
+            slots,
         )
+        if self.absent == "zero":  # a row knows nothing of features that came after it in the batch
+            columns = part.X.shape[1]
+            new = self._features.absent_values(0, columns)
+            for number, known in enumerate(part.known[learns].tolist(), self._n_learned):
+                if known < columns:
+                    self._trees.rows[number % slots, known:columns] = new[known:]
 
     def _observe_one(self, X: NDArray[np.float64]) -> None:
         self._make_room(X)  # the rest is done in the same call as the learning
@@ -239,12 +259,7 @@ class StreamProcessing(Forest):
         self._baselines.end_epoch(
             n, self._stats[shared.MEAN], self._stats[shared.VARIANCE], self._spread
         )
-        rows = stream_arrays.readable_rows(
-            self._parameters["ring_rows"],
-            self._parameters["max_ring_bytes"],
-            features,
-            self.n_trees,
-        )
+        rows = self._readable_rows(features)
         if rows < self._params["ring_rows"][0]:
             self._trees = stream_arrays.shrink_ring(
                 self._trees,
@@ -288,8 +303,8 @@ class StreamProcessing(Forest):
             parts = STAGE | TREES | BASELINES | JUDGE
             if not reuse:  # else the votes of `predict_one` are still there
                 self._one_votes = self._new_votes(1)
-        elif X.shape[1] > self._columns:
-            self._widen(X.shape[1])
+        else:
+            self._widen(X)
         classes = self._one_votes.shape[2]
         if self._one_out.shape[1] != classes:
             self._one_out = np.zeros((1, classes), np.int64)
