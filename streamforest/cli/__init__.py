@@ -7,6 +7,7 @@ of each subcommand.
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,10 @@ from streamforest.errors import (
     StreamForestError,
     StreamForestWarning,
 )
+from streamforest.observe import logs
 from streamforest.text import printable, printable_lines
+
+log = logging.getLogger(__name__)
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "bench": (
@@ -65,7 +69,10 @@ class Failure(click.ClickException):
     exit_code = 1
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message as click prints its own usage errors."""
+        """Log the message if the run logs; else print it as click prints its own usage errors."""
+        if self.exit_code == 1 and logs.is_set_up():
+            log.error("%s", self.format_message())
+            return
         text = printable_lines(self.format_message())
         click.echo(f"Error: {text}", file=file, err=file is None)
 
@@ -107,13 +114,17 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; an exception becomes one message and an exit code."""
+        logs.tear_down()  # of an earlier command in this process
         try:
             with _one_line_warnings():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
+            if logs.is_set_up():
+                log.warning("interrupted")
+            else:
+                click.echo("Interrupted.", err=True)
             ctx.exit(130)
         except (ConfigError, InputError, ChangedError) as error:
             raise Refusal(str(error)) from error
@@ -149,6 +160,9 @@ def _one_line_warnings() -> Iterator[None]:
                 usual(message, category, *args, **kwargs)
             elif str(message) not in shown:
                 shown.add(str(message))
+                if logs.is_set_up():
+                    log.warning("%s", message)
+                    return
                 click.echo(f"Warning: {printable(str(message), _MAX_ERROR)}", err=True)
 
         warnings.showwarning = show

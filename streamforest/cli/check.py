@@ -94,7 +94,7 @@ def _metrics(config: Config) -> str:
 def _replayed(table: SourceTable, config: Config) -> str:
     """What `replay` would send. A consumer does not need it, so a problem here is no mistake."""
     try:
-        source = open_source(table, config.bounds)
+        source = open_source(table, config.features, config.bounds)
     except ConfigError as error:
         return f"unavailable, but only replay needs it: {printable(str(error))}"
     return f"{source.total:,} of {source.topic}, for replay"

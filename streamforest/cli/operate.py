@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PARTITION, PIPELINE
-from streamforest.cli.display import number, percent
+from streamforest.cli.report import number, percent
 from streamforest.errors import ConfigError
 from streamforest.runtime.config.load import MAIN, load_pipeline
 from streamforest.runtime.config.options import nearest

@@ -16,10 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from streamforest.cli.arguments import check_servers
 from streamforest.datasets import get_spec, unavailable
 from streamforest.io.codec.events import Format
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.kafka.topics import DEFAULT_PARTITIONS
 from streamforest.io.sources.dataset import ClassSchedule, RecordedSource, Source
-from streamforest.io.sources.files import LINES, SUFFIXES, open_file
+from streamforest.io.sources.opening import LINES, SUFFIXES, TABLES, open_file
 from streamforest.io.sources.scheduled import ScheduledFile
 from streamforest.io.tools.replay import ReplayOptions
 from streamforest.io.tools.replay import replay as send
@@ -115,9 +116,9 @@ def _list_sets(ctx: click.Context, option: click.Parameter, wanted: bool) -> Non
     "--label-column",
     "label",
     default=None,
-    help="Label column of a .csv or .parquet file (default: y).",
+    help="Label column of a .csv, .tsv or .parquet file (default: y).",
 )
-@click.option("--id-column", "identity", default=None, help="Id column of a .csv or .parquet file.")
+@click.option("--id-column", "identity", default=None, help="Id column of such a file.")
 @click.option(
     "--label-delay",
     type=click.IntRange(0),
@@ -183,13 +184,14 @@ def replay(
     _refuse_idle(source)
     opened: Source
     connection = None
+    rules = FeatureRules(label=label or FeatureRules.label, id=identity or FeatureRules.id)
     if source.endswith(".toml"):
         flags = (*_source_flags(events, order, first, every, seed), *settings)
         pipeline = load_pipeline(Path(source), os.environ, flags)
         config = pipeline.config
         if is_lines(config.source):
             _refuse_for_lines("the pipeline's source.file")
-        opened = pipeline.source or recorded_in(config)
+        opened, rules = pipeline.source or recorded_in(config), config.features
         form = form or cast(Format, config.events_format)
         topic = topic or config.topics.events
         if config.labels is not None:
@@ -207,9 +209,9 @@ def replay(
             known = {key: value for key, value in given.items() if value is not None}
             schedule = ClassSchedule(_order(order), **known)
         if source.endswith(SUFFIXES):
-            opened = open_file(Path(source), events, label or "y", identity)
+            opened = open_file(Path(source), events, rules)
             if schedule is not None:
-                opened = ScheduledFile(opened, schedule)
+                opened = ScheduledFile(opened, schedule, rules)
         else:
             opened = RecordedSource.open(source, events, schedule)
     options = ReplayOptions(
@@ -223,6 +225,8 @@ def replay(
         label_delay=label_delay,
         labels_topic=labels_topic,
         vectors=vectors,
+        label=rules.label,
+        id=rules.id,
     )
     if connection is None:
         connection = connection_from(os.environ, settings, servers, DEFAULT_SERVERS)
@@ -248,14 +252,14 @@ def _refuse_idle(source: str) -> None:
         remedy = f", or --set source.schedule.{name}=…" if pipeline else ""
         alone = "--order or --bad" if name == "seed" else "--order"
         raise click.UsageError(f"--{name}: has no effect without {alone}; add it{remedy}")
-    if not source.endswith((".csv", ".parquet")):
+    if not source.endswith(TABLES):
         for name, option, key in (
-            ("label", "--label-column", "label_column"),
-            ("identity", "--id-column", "id_column"),
+            ("label", "--label-column", "label"),
+            ("identity", "--id-column", "id"),
         ):
             if name in given:
-                remedy = f"use --set source.{key}=…" if pipeline else "remove it"
-                raise click.UsageError(f"{option}: for .csv and .parquet files only; {remedy}")
+                remedy = f"use --set features.{key}=…" if pipeline else "remove it"
+                raise click.UsageError(f"{option}: for {', '.join(TABLES)} files only; {remedy}")
     if source.endswith(LINES):
         _refuse_for_lines(source)
     if "labels_topic" in given and "label_delay" not in given:

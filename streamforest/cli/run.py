@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -12,18 +13,24 @@ from typing import cast
 
 import click
 
+from streamforest.cli import Failure
 from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PIPELINE, SET, check_servers
-from streamforest.cli.display import progress, report
+from streamforest.cli.display import progress
+from streamforest.cli.report import became, report, shortfall
 from streamforest.errors import ConfigError
 from streamforest.io.codec.dead_letters import REASONS
 from streamforest.io.codec.events import Format
+from streamforest.io.codec.remedies import REMEDIES
 from streamforest.io.kafka.topics import end_offset_sum
 from streamforest.io.log import Stopped
 from streamforest.io.tools.replay import ReplayOptions, replay
-from streamforest.observe.logs import set_up
+from streamforest.observe import logs
+from streamforest.observe.accounting import Summary
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
+from streamforest.observe.row_log import RowLog
 from streamforest.observe.server import MetricsServer, Observed
+from streamforest.observe.telemetry import Listeners
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.config.schema import Config
 from streamforest.runtime.factory import opened
@@ -31,6 +38,9 @@ from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.runtime.partition_workers import opened_workers
 from streamforest.runtime.processing.loop import Run
 from streamforest.testing.broker.server import Broker, default_folder
+from streamforest.text import printable
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -54,7 +64,25 @@ from streamforest.testing.broker.server import Broker, default_folder
 @click.option("--drain", is_flag=True, help="On Kafka: stop at the current end of the topics.")
 @click.option("--create-topics", is_flag=True, help="On Kafka: create missing topics.")
 @ACCEPT_VERSION_CHANGE
-@click.option("-q", "--quiet", is_flag=True, help="No progress, only the final report.")
+@click.option(
+    "--allow-unlearned",
+    is_flag=True,
+    help="Exit with 0 even if more than half of the events are dead letters, or if nothing was learned "
+    "(also run.allow_unlearned).",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default=None,
+    help="Format of the log on stderr (default: text on a terminal, json elsewhere).",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS),
+    default=None,
+    help="Least important records that are logged (default: info; warning with --quiet).",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress, and only warnings in the log.")
 def run(
     pipeline: Path,
     fresh: bool,
@@ -64,6 +92,9 @@ def run(
     drain: bool,
     create_topics: bool,
     accept_version_change: bool,
+    allow_unlearned: bool,
+    log_format: logs.Format | None,
+    log_level: str | None,
     quiet: bool,
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
@@ -73,13 +104,13 @@ def run(
     continues where the last run stopped, however it stopped; the result is identical to an uninterrupted
     run.
     """
+    logs.set_up(log_level or ("warning" if quiet else "info"), log_format)
     with StopSignals() as signals, ExitStack() as stack:
         servers, own = None, False
         if broker is not None:
             servers, own = stack.enter_context(_broker(broker))
         loaded = load_pipeline(pipeline, os.environ, settings, servers)
         config = loaded.config
-        set_up(logging.INFO if config.kafka is not None and not quiet else logging.WARNING)
         if fresh and config.kafka is not None and not own:
             raise ConfigError(
                 "--fresh: published predictions cannot be taken back from the broker; "
@@ -90,7 +121,8 @@ def run(
             _feed(loaded)
         if config.kafka is not None and config.kafka.model_scope == "partition":
             accept = accept_version_change
-            _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
+            runs = _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
+            _judge(runs, config, pipeline, allow_unlearned)
             return
         metrics = PipelineMetrics(config.name, REASONS)
         _serve(stack, metrics, config)
@@ -102,12 +134,15 @@ def run(
                 create_topics=create_topics,
                 accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
-                telemetry=metrics,
+                telemetry=Listeners(metrics, RowLog(REMEDIES)),
             ) as current:
                 gc.freeze()  # what is loaded by now is never garbage: keep it out of every collection
-                _consume(current, config.name, _total(loaded), max_events, signals, quiet)
+                done = _consume(current, config.name, _total(loaded), max_events, signals, quiet)
         except Stopped as error:
-            click.echo(f"Stopped by {signals.requested}: {error}.", err=True)
+            log.warning("Stopped by %s: %s", signals.requested, error)
+            return
+        if done:
+            _judge([current], config, pipeline, allow_unlearned)
 
 
 def _serve(stack: ExitStack, metrics: Observed, config: Config) -> None:
@@ -118,6 +153,23 @@ def _serve(stack: ExitStack, metrics: Observed, config: Config) -> None:
         )
 
 
+def _judge(runs: list[Run], config: Config, pipeline: Path, allowed: bool) -> None:
+    """Warn of dead letters in runs that have ended; Failure if they are most of the events, or if nothing
+    was learned, unless that is allowed.
+    """
+    summaries = [run.state.rows.summary() for run in runs]
+    if not summaries:
+        return
+    whole = functools.reduce(Summary.__add__, summaries)
+    letters_in = f"`streamforest dlq list {printable(str(pipeline), 200)}` shows them"
+    problem, failed = shortfall(whole, config.labels is not None, letters_in)
+    if problem is None:
+        return
+    if failed and not (allowed or config.run.allow_unlearned):
+        raise Failure(f"{problem}. --allow-unlearned (run.allow_unlearned) accepts that")
+    log.warning("%s", problem)
+
+
 def _consume_each(
     stack: ExitStack,
     loaded: Pipeline,
@@ -126,14 +178,14 @@ def _consume_each(
     accept: bool,
     max_events: int | None,
     signals: StopSignals,
-) -> None:
-    """A forest for each partition that this process is given."""
+) -> list[Run]:
+    """A forest for each partition that this process is given; those that were read to their end."""
     if max_events is not None:
         raise ConfigError(
             "--max-events: counts the events of one forest; use it with kafka.model_scope = 'topic'"
         )
     config = loaded.config
-    metrics = WorkerMetrics(config.name, REASONS)
+    metrics = WorkerMetrics(config.name, REASONS, REMEDIES)
     _serve(stack, metrics, config)
     with opened_workers(
         loaded,
@@ -144,13 +196,15 @@ def _consume_each(
     ) as workers:
         gc.freeze()
         ending = workers.consume(stop=lambda: signals.requested is not None)
+    runs = []
     for number, worker in sorted(workers.finished.items()):
         if worker.run_ is not None:
+            runs.append(worker.run_)
             click.echo(report(worker.run_, f"{config.name}, partition {number}"))
     if ending != "finished":
-        click.echo(
-            f"Stopped by {signals.requested}; the same command continues from there.", err=True
-        )
+        log.info("Stopped by %s; the same command continues from there", signals.requested)
+        return []
+    return runs
 
 
 @contextmanager
@@ -165,7 +219,7 @@ def _broker(where: str) -> Iterator[tuple[str, bool]]:
     if running.status().running:
         yield running.servers, False
         return
-    click.echo("starting a broker for this run", err=True)
+    log.info("starting a broker for this run")
     with Broker() as own:
         yield own.servers, True
 
@@ -179,7 +233,14 @@ def _feed(loaded: Pipeline) -> None:
     there = end_offset_sum(config.kafka.connection, config.topics.events)
     if there < loaded.source.total:
         form = cast(Format, config.events_format)
-        options = ReplayOptions(config.topics.events, partitions=1, start=there, format=form)
+        options = ReplayOptions(
+            config.topics.events,
+            partitions=1,
+            start=there,
+            format=form,
+            label=config.features.label,
+            id=config.features.id,
+        )
         replay(config.kafka.connection, loaded.source, options)
 
 
@@ -190,14 +251,15 @@ def _consume(
     max_events: int | None,
     signals: StopSignals,
     quiet: bool,
-) -> None:
+) -> bool:
+    """Go on with a run and report on it; whether it has come to an end, of its source or of --max-events."""
     if total is not None and current.events >= total:
         current.consume()  # a kill may have come between the last commit and its snapshot
         click.echo(report(current, name, total))
-        click.echo(f"Already finished: nothing left to do. --fresh starts {name} over.", err=True)
-        return
-    if current.events and not quiet:
-        click.echo(f"{name}: continuing at event {current.events:,}", err=True)
+        log.info("already finished: nothing left to do; --fresh starts %s over", name)
+        return True
+    if current.events:
+        log.info("%s: continuing at event %s", name, f"{current.events:,}")
     with progress(current, name, total, quiet) as watch:
         ending = current.consume(
             max_events=max_events, stop=lambda: signals.requested is not None, watch=watch
@@ -206,11 +268,15 @@ def _consume(
     if ending != "finished":
         why = signals.requested if ending == "stopped" else f"--max-events {max_events}"
         of = "" if total is None else f" of {total:,}"
-        click.echo(
-            f"Stopped by {why} after event {current.events:,}{of}; "
-            "the same command continues from there.",
-            err=True,
+        log.info(
+            "Stopped by %s after event %s%s; the same command continues from there",
+            why,
+            f"{current.events:,}",
+            of,
         )
+    else:
+        log.info("finished: %s", became(current.state.rows.summary()))
+    return ending != "stopped"
 
 
 def _total(loaded: Pipeline) -> int | None:

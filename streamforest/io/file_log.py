@@ -1,9 +1,9 @@
 """A recorded file as the log of a pipeline: its rows are partition 0, a commit is an fsync and rename.
 
-commit.json          what the last commit said; the only file that decides anything
-predictions.jsonl    one line an event, as long as commit.json says
+commit.json          what the last commit says; the only file that decides anything
+predictions.jsonl    one line per event; commit.json says how many bytes count
 dead_letters.jsonl   events that were refused, and why
-journal.jsonl        one line a commit
+journal.jsonl        one line per commit
 snapshots/           models and position, see `runtime/checkpoint/store.py`
 lock                 held while a run is under way
 """
@@ -22,15 +22,17 @@ from typing import Any
 
 from streamforest.errors import ConfigError, EventError, RecoveryError, StreamForestError
 from streamforest.io.codec.decoders import RecordDecoder
-from streamforest.io.codec.events import Event
+from streamforest.io.codec.events import Bounds, Event
 from streamforest.io.failpoints import failpoint
+from streamforest.io.features.layout import nested_event
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.log import (
     Commit,
     Log,
     OutputRecord,
     Owned,
     Partition,
-    RecordSlice,
+    Records,
     Transaction,
 )
 from streamforest.io.sources.dataset import RecordedRow
@@ -90,15 +92,15 @@ def claim(folder: Path, identity: Mapping[str, str], mode: int = FILE_MODE) -> N
     except FileExistsError:
         pass
     try:
-        told = read_json(path)
+        owner = read_json(path)
     except (FileNotFoundError, ValueError) as error:
         # another process of the group has just made it, or was killed doing so
         log.warning("%s cannot be read and is written again: %s", path, error)
-        told = None
-    if not isinstance(told, dict):
+        owner = None
+    if not isinstance(owner, dict):
         replace(path, ours, mode)
-    elif told != dict(identity):
-        differs = ", ".join(f"{k} {shown(v)}" for k, v in told.items() if identity.get(k) != v)
+    elif owner != dict(identity):
+        differs = ", ".join(f"{k} {shown(v)}" for k, v in owner.items() if identity.get(k) != v)
         raise ConfigError(
             f"{folder}: belongs to another pipeline ({differs}); give this one a run.folder of its own"
         )
@@ -144,15 +146,13 @@ class FileSource:
         self._position = 0
         self._rows: Iterator[RecordedRow] = iter(())
 
-    def poll(self, max_records: int, timeout: float) -> list[RecordSlice]:
+    def poll(self, max_records: int, timeout: float) -> Records:
         """The next rows, without waiting."""
         rows = list(islice(self._rows, max_records))
-        if not rows:
-            return []
-        first, self._position = self._position, self._position + len(rows)
-        return [RecordSlice(self.partition, first, self._position, rows)]
+        self._position += len(rows)
+        return Records.of(self.partition, rows)
 
-    def seek(self, positions: Mapping[Partition, int]) -> None:
+    def seek(self, positions: Mapping[Partition, int], times: Mapping[Partition, int]) -> None:
         """Continue from this row."""
         self._position = positions[self.partition]
         self._rows = self.recorded.rows(self._position)
@@ -177,7 +177,7 @@ class FileSource:
 class RunFolder:
     """Sink, journal and membership of a log without a broker: the files of a run folder.
 
-    `RunLock` keeps other processes out, so whoever asks is the owner.
+    `RunLock` keeps other processes out, so the process that asks is the owner.
     """
 
     numbers_commits = False
@@ -288,56 +288,73 @@ def file_log(recorded: Recorded, folder: Path, mode: int = FILE_MODE) -> Log:
     return Log(source, files, files, files)
 
 
-def by_row(decode: RecordDecoder) -> RecordDecoder:
-    """A decoder of recorded rows, most of which were decoded when they were recorded; the others are
-    lines, decoded as messages are.
+def by_row(decode: RecordDecoder, rules: FeatureRules, bounds: Bounds) -> RecordDecoder:
+    """A decoder of recorded rows. Most have their fields already; the others are lines, decoded as
+    messages are.
     """
 
-    def decode_row(row: Any) -> Event:
+    def decode_fields(row: Any) -> dict[str, Any]:
+        if row.event is not None or row.record is not None:
+            fields: dict[str, Any] = row.fields()
+            return fields
+        _refuse_problem(row)
+        return decode.fields(row)
+
+    def decode_event(row: Any) -> Event:
         event: Event | None = row.event
         if event is not None:
             return event
-        if row.problem is not None:
-            raise EventError(f"no event: {row.problem}", "invalid")
-        return decode(row)
+        if row.record is not None or decode.event is None:
+            return nested_event(decode_fields(row), rules, bounds)
+        _refuse_problem(row)
+        return decode.event(row)
 
-    return decode_row
+    return RecordDecoder(decode_event, decode_fields)
+
+
+def _refuse_problem(row: Any) -> None:
+    if row.problem is not None:
+        raise EventError(f"invalid event: {row.problem}", "invalid")
 
 
 def _read_commit(file: Path) -> dict[str, Any]:
     """What the last commit says; empty before the first."""
     try:
-        told = read_json(file)
-        if not isinstance(told, dict) or not {"metadata", "position", "sizes"} <= set(told):
+        commit = read_json(file)
+        if not isinstance(commit, dict) or not {"metadata", "position", "sizes"} <= set(commit):
             raise ValueError("fields are missing")
-        if not isinstance(told["sizes"], dict):
-            raise ValueError("its sizes are no object")
-        for number in (told["position"], *told["sizes"].values()):
+        if not isinstance(commit["sizes"], dict):
+            raise ValueError("sizes is not an object")
+        for number in (commit["position"], *commit["sizes"].values()):
             if type(number) is not int or not 0 <= number < 1 << 63:
-                raise ValueError(f"{number!r} is no position or size")
+                raise ValueError(f"{number!r} is not a position or a size")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise RecoveryError(f"{file}: cannot be read ({error}); start over with --fresh") from error
-    return dict(told)
+    return dict(commit)
 
 
 def committed_metadata(folder: Path) -> str | None:
-    """What the last commit in a run folder says of where the run stands."""
-    told = _read_commit(folder / _COMMIT)
-    return str(told["metadata"]) if told else None
+    """What the last commit in a run folder says of the run's position."""
+    commit = _read_commit(folder / _COMMIT)
+    return str(commit["metadata"]) if commit else None
 
 
 class FileReader:
-    """Rows once more, read forward."""
+    """Reads rows again, forward, for recovery."""
 
     def __init__(self, source: Recorded, position: int) -> None:
         self._source = source
         self._position = position
         self._rows = source.rows(position)
 
-    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
-        """The rows from `first` to before `end`."""
+    def take(
+        self, partition: Partition, first: int, end: int, max_records: int | None = None
+    ) -> list[Any]:
+        """The rows from `first` to before `end`, or the first `max_records` of them."""
+        if max_records is not None:
+            end = min(end, first + max_records)
         if first != self._position:
             self._rows = self._source.rows(first)
         self._position = end
@@ -349,9 +366,9 @@ class FileReader:
 
 def _letter(message: OutputRecord) -> bytes:
     """A dead letter as a line: headers as text, the original bytes in base64."""
-    told = {name: value.decode(errors="replace") for name, value in message.headers}
+    headers = {name: value.decode(errors="replace") for name, value in message.headers}
     value = None if message.value is None else base64.b64encode(message.value).decode()
-    return json.dumps({"headers": told, "value": value}).encode() + b"\n"
+    return json.dumps({"headers": headers, "value": value}).encode() + b"\n"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The log of a pipeline, by role: where events come from and where everything about them goes.
 
-    source      hands out records, in slices of one partition
+    source      hands out records, in the order in which they are to be processed
     sink        makes predictions, dead letters, a journal record and positions true in one commit
     journal     tells what was committed, in order, and what the last commit said
     membership  says whether this process owns the log, or another does
@@ -37,13 +37,27 @@ class Record(Protocol):
     def headers(self) -> Any: ...
 
 
-class RecordSlice(NamedTuple):
-    """Consecutive records of one partition; `end` is the offset after the last one."""
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records in the order in which they are processed; `partitions[i]` is that of `records[i]`.
 
-    partition: Partition
-    first: int
-    end: int
-    records: list[Any]
+    Two lists of one length: partitions may alternate with every record, and this costs no more then.
+    """
+
+    partitions: list[Partition] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, partition: Partition, records: list[Any]) -> Records:
+        """Records of one partition."""
+        return cls([partition] * len(records), records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def last(self) -> dict[Partition, Any]:
+        """The last record of each partition."""
+        return dict(zip(self.partitions, self.records, strict=True))
 
 
 class OutputRecord(NamedTuple):
@@ -135,8 +149,12 @@ class Stopped(StreamForestError):
 class Reader(Protocol):
     """Reads records again that were read before."""
 
-    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
-        """The records of a slice; RecoveryError if they are gone."""
+    def take(
+        self, partition: Partition, first: int, end: int, max_records: int | None = None
+    ) -> list[Any]:
+        """The records from offset `first` to before `end`, or the first `max_records` of them;
+        RecoveryError if they are gone.
+        """
 
     def close(self) -> None:
         """Release its resources."""
@@ -155,11 +173,13 @@ class Tail(Protocol):
 class Source(Protocol):
     """Hands out the records of the input."""
 
-    def poll(self, max_records: int, timeout: float) -> list[RecordSlice] | None:
+    def poll(self, max_records: int, timeout: float) -> Records | None:
         """The next records; None if this process is no longer the owner, and has to acquire again."""
 
-    def seek(self, positions: Mapping[Partition, int]) -> None:
-        """Continue from these positions."""
+    def seek(self, positions: Mapping[Partition, int], times: Mapping[Partition, int]) -> None:
+        """Continue from these positions. `times` has the highest record timestamp before each, where
+        there was one: the order of what follows depends on it.
+        """
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
         """A reader of the input from these positions on."""

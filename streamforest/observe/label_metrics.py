@@ -26,6 +26,9 @@ class LateMetrics:
         )
         for outcome in _OUTCOMES:
             self._labels.labels(outcome)
+        self._records = Counter(
+            "streamforest_label_records", "Records that were labels, not events.", registry=registry
+        )
         self._delay = BatchHistogram(
             "streamforest_label_delay_seconds",
             "From an event's record timestamp to its label's.",
@@ -50,8 +53,9 @@ class LateMetrics:
         self._counted = dict(status.counts)
         self._set(status)
 
-    def add(self, status: LabelStatus, delays: Sequence[float]) -> None:
-        """A batch with events or labels went through."""
+    def add(self, status: LabelStatus, delays: Sequence[float], records: int) -> None:
+        """A batch with events or labels went through; `records` of it were labels."""
+        self._records.inc(records)
         for outcome in _OUTCOMES:
             self._labels.labels(outcome).inc(status.counts[outcome] - self._counted[outcome])
         self._counted = dict(status.counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -10,13 +10,20 @@ from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.registry import Collector
 
 from streamforest.observe.prometheus import PipelineMetrics
+from streamforest.observe.row_log import RowLog
+from streamforest.observe.telemetry import Listener, Listeners
 
 
 class WorkerMetrics(Collector):
     """The metrics of all partitions that are this process's now."""
 
-    def __init__(self, pipeline: str, reasons: Sequence[str] = ()) -> None:
-        self._pipeline, self._reasons = pipeline, reasons
+    def __init__(
+        self,
+        pipeline: str,
+        reasons: Sequence[str] = (),
+        remedies: Mapping[str, str] | None = None,
+    ) -> None:
+        self._pipeline, self._reasons, self._remedies = pipeline, reasons, remedies or {}
         self._workers: dict[int, PipelineMetrics] = {}
         self._lock = Lock()
         self._why: str | None = "starting"
@@ -28,12 +35,12 @@ class WorkerMetrics(Collector):
         )
         owned.set_function(lambda: self._owned)
 
-    def worker(self, number: int) -> PipelineMetrics:
+    def worker(self, number: int) -> Listener:
         """The listener of a partition's run."""
         metrics = PipelineMetrics(self._pipeline, self._reasons)
         with self._lock:
             self._workers[number] = metrics
-        return metrics
+        return Listeners(metrics, RowLog(self._remedies, name=f"partition {number}"))
 
     def forget(self, number: int) -> None:
         """The partition is another process's now."""

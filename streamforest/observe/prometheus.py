@@ -31,15 +31,17 @@ from streamforest.observe.telemetry import (
     CommitDoubted,
     CommitMade,
     EventRefused,
-    EventsRead,
     Heartbeat,
     IterationDone,
     LabelsRead,
     LabelsRecovered,
     LogOpened,
+    ModelsChanged,
     NoveltyMeasured,
     Readiness,
     RoleChanged,
+    RowsCounted,
+    RowsRead,
     SnapshotFailed,
     SnapshotStarted,
     SnapshotWritten,
@@ -67,7 +69,7 @@ class PipelineMetrics:
         self._trouble: Callable[[], str | None] = lambda: None
         self._ask_lag: Callable[[], Mapping[tuple[str, int], int]] = dict
         self._iteration_at: float | None = None
-        self._looked = 0.0
+        self._looked = self._measure_at = 0.0
 
         def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
             return Counter(f"streamforest_{name}", text, labels, registry=registry)
@@ -81,6 +83,12 @@ class PipelineMetrics:
             )
 
         self._events = counter("events", "Events read, by what became of them.", ["outcome"])
+        self._rows = gauge(
+            "rows",
+            "What became of all events of the pipeline: read, learned, predicted_only, waiting for a "
+            "label, dead_letters.",
+            ["outcome"],
+        )
         self._dead = counter(
             "dead_letters", "Events that became dead letters, by reason.", ["reason"]
         )
@@ -189,17 +197,19 @@ class PipelineMetrics:
                     self._learn.add([event.learn], event.model, event.rows)
             case NoveltyMeasured():  # events that a model has no measure for are left out
                 self._novelty.add(event.values[event.values < float("inf")], event.model)
-            case EventsRead():
-                self._events.labels(event.outcome).inc(event.count)
+            case RowsRead():
+                self._events.labels("predicted").inc(event.predicted - event.not_admitted)
+                self._events.labels("not_admitted").inc(event.not_admitted)
+            case RowsCounted():
+                for outcome, count in event.counts.items():
+                    self._rows.labels(outcome).set(count)
             case EventRefused():
                 self._events.labels("refused").inc()
                 self._dead.labels(event.reason).inc()
             case LabelsRead():
                 assert self._late is not None, "a run with late labels begins with LabelsRecovered"
-                self._events.labels("label").inc(event.labels)
-                self._late.add(event.status, event.delays)
+                self._late.add(event.status, event.delays, event.labels)
             case LabelsRecovered():  # late labels are counted from here on
-                self._events.labels("label")
                 if self._late is None:
                     self._late = LateMetrics(self.registry)
                 self._late.begin(event.status)
@@ -211,6 +221,8 @@ class PipelineMetrics:
                 self._stall.observe(event.seconds)
             case SnapshotWritten():
                 self._snapshot(event)
+            case ModelsChanged():
+                self._measure(event.summaries)
             case SnapshotFailed():
                 self._snapshot_failures.labels(event.reason).inc()
             case RoleChanged():
@@ -268,11 +280,19 @@ class PipelineMetrics:
         self._snapshot_seconds.observe(snapshot.seconds)
         self._snapshot_bytes.set(snapshot.bytes)
         self._snapshot_at.set_to_current_time()
-        for name, summary in snapshot.summaries().items():
+
+    def _measure(self, summaries: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+        """Ask for the size of the models, as often as that takes a hundredth of the time at most."""
+        now = time.monotonic()
+        if now < self._measure_at:
+            return
+        for name, summary in summaries().items():
             self._bytes.labels(name).set(summary.get("total_bytes", 0))
             if "fringe_bytes" in summary:
                 self._fringe.labels(name).set(summary["fringe_bytes"])
                 self._occupancy.labels(name).set(summary["fringe_occupancy"])
+        took = time.monotonic() - now
+        self._measure_at = now + max(_LOOK_SECONDS, 100 * took)
 
     def _change_role(self, now: RoleChanged) -> None:
         for name in _ROLES:

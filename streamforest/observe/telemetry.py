@@ -56,18 +56,35 @@ class NoveltyMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class EventsRead:
-    """So many events ended this way."""
+class RowsRead:
+    """The records of a poll were judged, and the models went through those that were taken."""
 
-    outcome: Literal["predicted", "not_admitted"]
-    count: int
+    records: int
+    labels: int
+    """Records that were labels of other events."""
+    predicted: int
+    learned: int
+    """Events that were learned, of this poll or of earlier ones whose label has come."""
+    not_admitted: int
+    """Events whose label is no class yet: predicted, not learned."""
+    waiting: int
+    """Events that wait for their label now."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRefused:
-    """An event became a dead letter."""
+    """An event became a dead letter; where it was, and why."""
 
     reason: str
+    place: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsCounted:
+    """What became of all events of the pipeline so far, by name."""
+
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +155,17 @@ class SnapshotStarted:
 class SnapshotWritten:
     """A snapshot became durable."""
 
+    name: str
     seconds: float
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsChanged:
+    """The models have learned, or were loaded."""
+
     summaries: Callable[[], Mapping[str, Mapping[str, Any]]]
-    """Size and shape of each model; costly."""
+    """Size and shape of each model, to be asked while handling the event; costly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +197,8 @@ TelemetryEvent = (
     | BatchAdvanced
     | BatchSampled
     | NoveltyMeasured
-    | EventsRead
+    | RowsRead
+    | RowsCounted
     | EventRefused
     | LabelsRead
     | LabelsRecovered
@@ -183,6 +208,7 @@ TelemetryEvent = (
     | CommitMade
     | SnapshotStarted
     | SnapshotWritten
+    | ModelsChanged
     | SnapshotFailed
     | RoleChanged
     | Readiness
@@ -201,3 +227,15 @@ class NullTelemetry:
 
     def on_event(self, event: TelemetryEvent) -> None:
         """Ignore it."""
+
+
+class Listeners:
+    """Several listeners, called in order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def on_event(self, event: TelemetryEvent) -> None:
+        """Pass it on to each."""
+        for listener in self._listeners:
+            listener.on_event(event)

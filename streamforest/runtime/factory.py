@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal, cast
 
 from streamforest.errors import RecoveryError
 from streamforest.io.codec.decoders import RecordDecoder, by_function, by_value
-from streamforest.io.codec.events import Format, decoder
+from streamforest.io.codec.events import Format, decoder, fields_decoder, has_type
+from streamforest.io.features.reader import EventReader
 from streamforest.io.file_log import RunFolder, RunLock, by_row, claim, file_log
 from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.settings import KafkaSettings, check_permissions, for_partition
@@ -124,6 +126,7 @@ def new_run(
         {**_described(pipeline), **(source or {})},
         telemetry,
         stopping,
+        partial(EventReader, config.features, config.bounds),
     )
 
 
@@ -169,28 +172,32 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
         session_timeout_ms=kafka.session_timeout_ms,
         stall_seconds=kafka.stall_seconds,
         security=kafka.security,
-        merge_wait_seconds=None if config.labels is None else config.labels.merge_wait_ms / 1000,
+        order=kafka.order,
+        order_wait_seconds=kafka.order_wait_ms / 1000,
     )
 
 
 def decoder_of(pipeline: Pipeline) -> RecordDecoder:
     """From records to events: the codec, or the function that the pipeline names."""
     config, source = pipeline.config, pipeline.source
-    late = config.labels is not None
+    rules = config.features
+    late, names = config.labels is not None, (rules.label, rules.id, rules.coarse)
     if pipeline.decoder is None:
-        decode = by_value(decoder(cast(Format, config.events_format), config.bounds, late))
+        form = cast(Format, config.events_format)
+        typed = decoder(form, config.bounds, late, names) if has_type(names) else None
+        decode = by_value(typed, fields_decoder(form, config.bounds))
     else:
         topic = config.topics.events
         if config.kafka is None:
             assert source is not None
             topic = source.topic
-        decode = by_function(pipeline.decoder, config.bounds, topic, late)
-    return by_row(decode) if config.kafka is None else decode
+        decode = by_function(pipeline.decoder, config.bounds, topic, late, names)
+    return by_row(decode, rules, config.bounds) if config.kafka is None else decode
 
 
 def _codec_rules(pipeline: Pipeline) -> str:
     """By what messages become events, for the journal."""
-    rules = pipeline.config.bounds.rules()
+    rules = f"{pipeline.config.bounds.rules()} {pipeline.config.features.text()}"
     if pipeline.decoder is not None:
         rules += f" decoder={pipeline.decoder.name}"
     late = late_rules(pipeline)

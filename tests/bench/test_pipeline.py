@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamforest.bench.pipeline.snapshot_stall import measure_stall, told
+from streamforest.bench.pipeline.snapshot_stall import describe, measure_stall
 from streamforest.bench.pipeline.throughput import GOALS, Parts, Result, measure, report
 from streamforest.testing.broker.server import Broker
 
@@ -42,4 +42,4 @@ def test_the_stall_of_a_small_model() -> None:
     stall = measure_stall(megabytes=5)
     assert stall.megabytes >= 5
     assert stall.stall_seconds > 0
-    assert "times (goal 3: " in told(stall)
+    assert "times (goal 3: " in describe(stall)

@@ -97,19 +97,19 @@ def test_lines_of_json_are_not_sent_to_a_topic_of_messagepack(sent: Sent) -> Non
         (["p.toml", "--every", "9"], "or --set source.schedule.every=…"),
         (
             ["p.toml", "--label-column", "y"],
-            "--label-column: for .csv and .parquet files only; use --set source",
+            "--label-column: for .csv, .tsv, .parquet files only; use --set features.label",
         ),
         (
             ["p.toml", "--id-column", "a"],
-            "--id-column: for .csv and .parquet files only; use --set source.id_column=…",
+            "--id-column: for .csv, .tsv, .parquet files only; use --set features.id=…",
         ),
         (
             ["e.jsonl", "--label-column", "y"],
-            "--label-column: for .csv and .parquet files only; remove it",
+            "--label-column: for .csv, .tsv, .parquet files only; remove it",
         ),
         (
             ["digits", "--id-column", "a"],
-            "--id-column: for .csv and .parquet files only; remove it",
+            "--id-column: for .csv, .tsv, .parquet files only; remove it",
         ),
         (["e.jsonl", "--label-delay", "4"], "--label-delay: has no effect for e.jsonl"),
         (["e.jsonl", "--vectors"], "--vectors: has no effect for e.jsonl"),

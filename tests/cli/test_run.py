@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -43,12 +44,19 @@ def invoke(*arguments: str, **environ: str) -> Result:
     return CliRunner().invoke(root, ["run", "small.toml", *arguments], env=environ)
 
 
+def messages(done: Result) -> list[str]:
+    """The messages of the log; everything on stderr must be a record."""
+    return [json.loads(line)["message"] for line in done.stderr.splitlines()]
+
+
 def test_a_run_ends_with_a_report_and_its_files() -> None:
     done = invoke()
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.exit_code == 0
+    assert messages(done) == ["ready at event 0, 1 partitions", "finished: 600 learned"]
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert done.stdout.splitlines()[0] == "small"
     assert "600 of 600, 10 classes" in lines["events"]
+    assert lines["rows"].split(maxsplit=1)[1] == "600 learned"
     assert "kappa 0." in lines["accuracy"]
     assert "1–10: " in lines["by"]
     assert "events/s" in lines["speed"]
@@ -78,13 +86,15 @@ def test_a_limited_run_says_where_it_stands_and_the_next_goes_on() -> None:
     assert first.exit_code == 0
     assert "Stopped by --max-events 250 after event 250 of 600" in first.stderr
     second = invoke()
-    assert second.stderr == "small: continuing at event 250\n"
+    assert "small: continuing at event 250" in messages(second)
     assert "600 of 600" in second.stdout
     third = invoke()
     assert third.exit_code == 0
-    assert "Already finished" in third.stderr
-    assert "--fresh" in third.stderr
-    assert "600 of 600" in third.stdout
+    assert "already finished: nothing left to do; --fresh starts small over" in messages(third)
+    shown = [
+        [x for x in done.stdout.splitlines() if "  speed" not in x] for done in (second, third)
+    ]
+    assert shown[0] == shown[1], "a finished run shows its report again"
     fourth = invoke("--fresh", "--quiet", "--max-events", "10")
     assert "10 of 600" in fourth.stdout
 
@@ -137,40 +147,39 @@ def test_damaged_snapshots_are_exit_code_1() -> None:
         path.write_bytes(b"damaged")
     done = invoke()
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    last = json.loads(done.stderr.splitlines()[-1])
+    assert (last["level"], last["logger"]) == ("error", "streamforest.cli")
 
 
 def test_a_folder_that_cannot_be_made_is_exit_code_1() -> None:
     Path("runs").write_text("a file where the folder should be")
     done = invoke()
     assert done.exit_code == 1
-    assert done.stderr.startswith("Error: runs")
-    assert done.stderr.count("\n") == 1
+    (message,) = messages(done)
+    assert message.startswith("runs")
 
 
 def test_the_package_warns_in_one_line() -> None:
-    done = invoke("--set", "model.alpha_growth=1.0", "--max-events", "10", "--quiet")
-    warning, stopped = done.stderr.splitlines()
-    assert warning.startswith("Warning: alpha_growth=1")
-    assert stopped.startswith("Stopped by")
+    settings = ("--set", "model.kind=consistent", "--set", "model.alpha_growth=1.0")
+    done = invoke(*settings, "--max-events", "10", "--quiet")
+    (warning,) = messages(done)
+    assert warning.startswith("alpha_growth=1")
 
 
-def test_without_a_terminal_progress_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamforest.cli.display._LINE_EVERY", 0.0)
-    done = invoke()
-    lines = done.stderr.splitlines()
-    assert len(lines) == 15
-    assert lines[0].startswith("small: 40 of 600 events, accuracy ")
+def test_without_a_terminal_there_is_no_progress() -> None:
+    assert len(messages(invoke())) == 2
     assert invoke("--fresh", "--quiet").stderr == ""
 
 
-def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "150")
-    done = invoke(FORCE_COLOR="1", TTY_COMPATIBLE="1")
+@pytest.mark.parametrize("columns", [80, 150])
+def test_on_a_terminal_progress_is_a_bar(columns: int) -> None:
+    done = invoke(FORCE_COLOR="1", TTY_COMPATIBLE="1", COLUMNS=str(columns))
     assert done.exit_code == 0
-    assert "600/600" in done.stderr
-    assert "accuracy" in done.stderr
     assert "600 of 600" in done.stdout
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stderr)
+    last = [line.strip() for line in re.split(r"[\r\n]", plain) if "━" in line][-1]
+    assert re.fullmatch(r"small ━+ 600/600 · [0-9.]+ % · [0-9,]+/s", last), last
+    assert len(last) <= columns
 
 
 def test_predictions_agree_with_the_report() -> None:

@@ -25,6 +25,7 @@ name = "small"
 dataset = "digits"
 max_events = 1000
 [model]
+kind = "consistent"
 n_trees = 2
 [run]
 snapshot_interval_events = 1000

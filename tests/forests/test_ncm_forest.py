@@ -94,7 +94,7 @@ def test_an_igt_forest_whose_nodes_are_full_drops_empty_leaves() -> None:
     X, y = blobs(6_000, 6, seed=2)
     X += np.linspace(0, 40, 6_000)[:, None]  # moves on: old leaves run empty
     forest = NCMForestClassifier(strategy="igt", memory=150, n_trees=2, seed=1)
-    most = int(forest._params["max_nodes"][0])
+    most = int(forest._trees.params["max_nodes"][0])
     seen = []
     for a in range(0, 6_000, 64):
         forest.advance(X[a : a + 64], y[a : a + 64])
@@ -185,10 +185,10 @@ def test_trees_under_way_are_put_in_place_at_their_event() -> None:
     X, y = blobs(3_000, 4, seed=8)
     forest = NCMForestClassifier(n_trees=6, event_credit=1.0, background=True, seed=1)
     forest.advance(X[:1_200], y[:1_200])
-    jobs = list(forest._rounds.jobs)
+    jobs = list(forest._retraining.jobs)
     assert jobs
     for job in jobs:
-        assert job.swap_at - job.scene.born == 256
+        assert job.swap_at - job.view.born == 256
     job = jobs[-1]
     old = forest._trees[job.t]
     left = job.swap_at - forest.n_learned
@@ -196,7 +196,7 @@ def test_trees_under_way_are_put_in_place_at_their_event() -> None:
     assert forest._trees[job.t].info is old.info
     forest.advance(X[1_200 + left - 1 : 1_200 + left], y[1_200 + left - 1 : 1_200 + left])
     assert forest._trees[job.t].info is not old.info
-    assert forest._trees[job.t].info["born"][0] == job.scene.born
+    assert forest._trees[job.t].info["born"][0] == job.view.born
 
 
 def _go_on(forest: Any, X: Any, y: Any, out: Any) -> None:
@@ -212,7 +212,7 @@ def test_a_forked_child_grows_what_its_parent_was_growing() -> None:
     X, y = blobs(2_000, 4, seed=8)
     forest = NCMForestClassifier(n_trees=6, event_credit=1.0, background=True, seed=1)
     forest.advance(X[:1_200], y[:1_200])
-    assert forest._rounds.jobs
+    assert forest._retraining.jobs
     context = multiprocessing.get_context("fork")
     out = context.Queue()
     child = context.Process(target=_go_on, args=(forest, X[1_200:], y[1_200:], out))
@@ -261,7 +261,7 @@ def test_the_papers_settings() -> None:
     assert not forest.mean_vote
     xs, ys = growing_stream(200)
     forest.advance(xs, ys)
-    assert forest.summary()["opinions"] == {"trees": 1.0, "means": 0.0, "neighbours": 0.0}
+    assert forest.summary()["expert_weights"] == {"trees": 1.0, "means": 0.0, "neighbours": 0.0}
 
 
 def test_warm_up_leaves_nothing_to_compile(tmp_path: Any) -> None:
@@ -335,7 +335,9 @@ def test_a_snapshot_does_not_tell_how_the_columns_came(metric: str, saved_at: in
     saved = encode({"main": forest})
     assert encode({"main": batched}) == saved
     again = decode(saved)[0]["main"]
-    assert again._memory.rows.shape[1] < forest._memory.rows.shape[1], "no test of anything"
+    assert again._memory.arrays.rows.shape[1] < forest._memory.arrays.rows.shape[1], (
+        "no test of anything"
+    )
     assert encode({"main": again}) == saved
     for model in (forest, again):
         for x, label in zip(events[saved_at:], y[saved_at:]):

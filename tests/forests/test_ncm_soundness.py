@@ -16,10 +16,7 @@ from support.ncm_forged import changed, sealed, under_way
 
 from streamforest import PREDICT, NCMForestClassifier
 from streamforest.errors import FeatureError, SnapshotError
-from streamforest.forests.ncm import inspection, jobs
-from streamforest.forests.ncm import rows as ncm_rows
-from streamforest.forests.ncm import state as ncm_state
-from streamforest.forests.ncm import trees as ncm_trees
+from streamforest.forests.ncm import inspection, training
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.persistence import snapshot
 from streamforest.forests.persistence.snapshot import decode, encode
@@ -85,12 +82,12 @@ def test_rows_taken_in_between_leave_no_counts_behind() -> None:
         forest.advance(X, y)
         forest.extend_many(X + 1.0, y)
         _again(forest)
-    assert (forest._rounds.metric_error <= 1).all()
+    assert (forest._retraining.metrics.error <= 1).all()
 
 
 def test_counts_of_rounds_end_before_they_hurt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "MOST_KEPT", 3)
-    monkeypatch.setattr(jobs, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(training, "MAX_KEPT", 3)
+    monkeypatch.setattr(training, "MAX_ROUNDS", 5)
     rng = np.random.default_rng(1)
     forest = NCMForestClassifier(n_trees=1, strategy="hirf", seed=1)
     forest.fit_many(rng.normal(size=(50, 3)), rng.integers(0, 2, 50))
@@ -128,9 +125,9 @@ def _growing(widths: list[tuple[int, int]]) -> Iterator[Event]:
 
 def _most_numbers(forest: NCMForestClassifier) -> int:
     """Numbers in the largest matrix that a tree or the means measure with."""
-    trees = [*forest._trees, *(job.tree() for job in forest._rounds.jobs)]
+    trees = [*forest._trees, *(job.tree() for job in forest._retraining.jobs)]
     sizes = [tree.metric.size for tree in trees]
-    return max(*sizes, forest._means.scatter.size, forest._means.lens[0].size)
+    return max(*sizes, forest._means.arrays.scatter.size, forest._means.arrays.inverse[0].size)
 
 
 def test_no_matrix_is_widened_beyond_the_bound() -> None:
@@ -140,7 +137,7 @@ def test_no_matrix_is_widened_beyond_the_bound() -> None:
         forest.learn_one(x, y)
         assert _most_numbers(forest) <= 480 * 480
         if i % 20 == 0:
-            assert inspection.total_bytes(forest) <= inspection.most_bytes(forest)
+            assert inspection.total_bytes(forest) <= inspection.max_bytes(forest)
     assert {len(tree.metric) for tree in forest._trees} == {1}
 
 
@@ -183,16 +180,15 @@ def test_a_wide_event_after_many_narrow_ones_takes_little(monkeypatch: pytest.Mo
     assert before * 2_000 > 2 * (1 << 22)
     forest.advance(rng.normal(size=(70, 2_000)), rng.integers(0, 20, 70))
     assert sum(int(tree.info["n_rows"][0]) for tree in forest._trees) * 2_000 <= 1 << 22
-    assert forest._n_rows <= 1_000 * 1_024 // 2_000 + 64
-    assert inspection.total_bytes(forest) <= inspection.most_bytes(forest)
+    assert forest._memory.n <= 1_000 * 1_024 // 2_000 + 64
+    assert inspection.total_bytes(forest) <= inspection.max_bytes(forest)
     assert sum(tree.cen.nbytes for tree in forest._trees) <= 2 * 4 * (1 << 22)
 
 
 @pytest.fixture
 def narrow_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of columns at sizes that a test can afford."""
-    for module in (ncm_rows, ncm_state, ncm_trees, inspection):
-        monkeypatch.setattr(module, "FULL_WIDTH", 16)
+    monkeypatch.setattr(ncm_width, "FULL_WIDTH", 16)
     monkeypatch.setattr(ncm_width, "WIDE", 32)
     monkeypatch.setattr(ncm_width, "_ROW_NUMBERS", 1 << 11)
     monkeypatch.setattr(ncm_width, "_CENTROID_NUMBERS", 1 << 11)
@@ -219,14 +215,14 @@ def test_the_bounds_are_rules_of_the_rows_alone(strategy: str) -> None:
         xs, ys = zip(*events[at : at + n])
         batch.advance(list(xs), list(ys))
         at += n
-        pending += len(single._rounds.jobs)
+        pending += len(single._retraining.jobs)
         assert encode({"main": single}) == encode({"main": batch})
         copy = _again(single)
         if rng.random() < 0.4:
             single = copy
     assert pending > 0
     assert max(int(tree.info["n_rows"][0]) for tree in single._trees) <= (1 << 11) // (3 * 96)
-    assert single._n_rows <= single.memory * 32 // 90 + 64
+    assert single._memory.n <= single.memory * 32 // 90 + 64
 
 
 @pytest.mark.usefixtures("narrow_bounds")
@@ -236,7 +232,7 @@ def test_files_with_widened_matrices_still_load() -> None:
     events = list(_growing([(70, 14), (80, 21)]))
     for x, y in events[:80]:
         forest.learn_one(x, y)
-    n, old = forest._n_columns, forest._old_columns
+    n, old = forest._columns.n, forest._columns.counting
     assert (n, old) == (21, 14)
     tensors, content = snapshot._parse(encode({"main": forest}))
     prefix = "models/main/0/"
@@ -274,9 +270,9 @@ def test_counts_and_links_are_believed_within_reason(
     field: str, at: int, value: int | None
 ) -> None:
     forest = under_way(strategy="hirf")
-    assert len(forest._rounds.jobs) == 2
+    assert len(forest._retraining.jobs) == 2
     if value is None:
-        value = forest._rounds.jobs[at].scene.born - 1
+        value = forest._retraining.jobs[at].view.born - 1
     with pytest.raises(SnapshotError, match="damaged"):
         decode(changed(encode({"main": forest}), field, at, value))
 

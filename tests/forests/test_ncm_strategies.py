@@ -11,9 +11,10 @@ from reference import ncm as reference
 from support.events import blobs
 
 from streamforest import NCMForestClassifier
+from streamforest.forests.core.batch import INTO_LEAVES
 from streamforest.forests.ncm import arrays as ncm_arrays
-from streamforest.forests.ncm import jobs
-from streamforest.forests.ncm.jobs import Job
+from streamforest.forests.ncm import training
+from streamforest.forests.ncm.training import RetrainJob
 from streamforest.kernels.ncm import node_sampling
 from streamforest.kernels.ncm.layout import Tree, descend
 
@@ -52,7 +53,7 @@ def _forest(**params: Any) -> tuple[NCMForestClassifier, list[reference.Tree], A
             int(tree.info["seed"][0]),
             forest.mu,
             assignments=0 if search == "greedy" else search,
-            bagged=bool(forest._params["bagged"][0]),
+            bagged=bool(forest._trees.params["bagged"][0]),
             planes=forest.strategy != "rust",
         )
         plain.fresh(rows[:n], _centroids(START))
@@ -77,7 +78,7 @@ def _same_below(
     if here["left"] < 0:
         assert node.left is None, f"node {i} should be split"
         slots = np.flatnonzero(tree.leaf == i)
-        numbers = sorted(forest._memory.number[slots].tolist())
+        numbers = sorted(forest._memory.arrays.number[slots].tolist())
         assert numbers == sorted(row.number for row in node.rows), f"rows of leaf {i}"
         used, room = int(here["n_classes"]), int(here["room"])
         at = int(here["hist"])
@@ -157,8 +158,8 @@ def test_reused_subtrees_by_the_book(params: dict[str, Any]) -> None:
 def _no_row_is_wrong(forest: NCMForestClassifier, least: int) -> None:
     """Every row lies where it falls, and no leaf has fewer than `least`."""
     for tree in forest._trees:
-        x = forest._memory.rows.copy()
-        for slot in forest._order[: forest._n_rows].tolist():
+        x = forest._memory.arrays.rows.copy()
+        for slot in forest._memory.slots.tolist():
             assert descend(tree, 0, x, slot) == tree.leaf[slot]
         node = tree.node[: tree.info["n_nodes"][0]]
         assert (node["n"][node["left"] < 0] >= least).all()
@@ -223,21 +224,21 @@ def test_rtst_of_all_nodes_is_a_fresh_tree(split: str) -> None:
     forest.fit_many(X[:n], y[:n])
     draws = [int(tree.info["draws"][0]) for tree in forest._trees]
     forest.extend_many(X[n:], y[n:])
-    scene = forest._rounds._scene(forest)
+    view = forest._retraining.view(forest._now())
     for t, tree in enumerate(forest._trees):
         # a fresh tree begins with draws of its own: let it begin where this one stood
         seed = ncm_arrays.copied(tree)
         seed.info["rounds"] = (draws[t] >> 32) - 1
         assert draws[t] > (draws[t] >> 32) << 32
-        fresh = _grown_from(Job(t, "fresh", scene, 0, seed, 0), draws[t])
-        assert _bits(_renumbered(fresh, scene.slots)) == _bits(tree)
+        fresh = _grown_from(RetrainJob(t, "fresh", view, 0, seed, 0), draws[t])
+        assert _bits(_renumbered(fresh, view.slots)) == _bits(tree)
 
 
-def _grown_from(job: Job, draws: int) -> Tree:
+def _grown_from(job: RetrainJob, draws: int) -> Tree:
     """The tree of a job whose generator stands at `draws`."""
-    tree = jobs.rooted(job.scene, job.before, job.metric)
+    tree = training.root(job.view, job.before, job.metric)
     tree.info["draws"] = draws
-    return jobs.grown(job.scene, tree)
+    return training.grown(job.view, tree)
 
 
 # ---- hi-RF
@@ -258,10 +259,10 @@ def test_hirf_by_the_book(params: dict[str, Any]) -> None:
             for _ in range(plain.kept):  # only trees that were kept are boosted
                 error += 0.5 * np.tanh(error)
             judged.append(error)
-        forest._take_in(X[begin:end], y[begin:end], trees=True)
+        forest._learn_set(X[begin:end], y[begin:end], INTO_LEAVES)
         np.testing.assert_allclose(forest.out_of_bag_errors(), errors, rtol=1e-12)
-        np.testing.assert_allclose(forest._rounds.judged_errors(forest), judged, rtol=1e-12)
-        forest._rounds.round(forest)
+        np.testing.assert_allclose(forest._retraining.judged_errors(), judged, rtol=1e-12)
+        forest._retraining.retrain_all(forest._now())
         for plain, error in zip(trees, judged):
             if error > np.mean(judged):
                 replaced += 1
@@ -292,11 +293,11 @@ def test_a_stream_gets_its_rounds(strategy: str) -> None:
     forest.advance(X[:800], y[:800])
     rounds = [int(tree.info["rounds"][0]) for tree in forest._trees]
     P = forest.advance(X[800:], y[800:])
-    assert forest._n_rows < 400 + 64  # an epoch more
+    assert forest._memory.n < 400 + 64  # an epoch more
     assert any(np.array([int(t.info["rounds"][0]) for t in forest._trees]) > rounds)
     for tree in forest._trees:
         held = np.flatnonzero(tree.leaf >= 0)
-        assert set(held.tolist()) == set(forest._order[: forest._n_rows].tolist())
+        assert set(held.tolist()) == set(forest._memory.slots.tolist())
     late = y[800:] == 5
     right = np.array(forest.classes_)[P.argmax(axis=1)] == y[800:]
     assert right[late][-20:].mean() > 0.7

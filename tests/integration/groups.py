@@ -37,6 +37,7 @@ bootstrap_servers = "{servers}"
 session_timeout_ms = 2000
 model_scope = "{scope}"
 [model]
+kind = "consistent"
 n_trees = 3
 [run]
 batch_size = 50
@@ -49,7 +50,7 @@ port = 0
 """
 
 
-LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\nmerge_wait_ms = 200\n"
+LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\n"
 
 
 class Member(ForkedConsumer):

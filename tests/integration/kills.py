@@ -17,7 +17,8 @@ from streamforest.testing import FAILPOINTS, Broker
 from streamforest.testing.forked import ForkedConsumer
 
 FOREST = (
-    '[model]\nn_trees = 4\nseed = 3\n[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
+    '[model]\nkind = "consistent"\nn_trees = 4\nseed = 3\n'
+    '[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
 )
 RIVER = '[model]\nfactory = "integration_factory:scaled"\n'
 FACTORY = """

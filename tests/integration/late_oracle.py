@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from integration.oracle import blocks, committed, read_all
+from integration.oracle import Kinds, blocks, committed, fitting, in_order, read_all
 
 from streamforest import LEARN
 from streamforest.errors import InputError
@@ -176,6 +176,7 @@ class LateJudge:
     def __init__(self, models: dict[str, Any], matching: Matching) -> None:
         self.models, self.match = models, matching
         self.verdict = LateVerdict()
+        self.kinds: Kinds = {}
 
     def judge(
         self,
@@ -198,7 +199,7 @@ class LateJudge:
         number, seen = 0, set()
         for commit, entry in enumerate(journal):
             assert (entry["commit"], entry["first"]) == (commit, number)
-            for topic, partition, first, end in entry.get("slices", []):
+            for (topic, partition), first, end in in_order(entry):
                 for offset in range(first, end):
                     place = topic, partition, offset
                     assert place not in seen, f"{place} twice in the journal"
@@ -228,6 +229,8 @@ class LateJudge:
     ) -> tuple[Any, int, Any] | None:
         """What the prediction of a record has to say; None where it has none."""
         told = parsed(record.value, only_labels)
+        if told is not None and "x" in told:
+            told["x"] = fitting(told["x"], self.kinds)
         answer = None
         taken = False
         if told is not None:

@@ -7,6 +7,7 @@ by event, gives the very same predictions, and for each model the same block of 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import time
@@ -143,9 +144,10 @@ def judge(
     order = journal_order(output.journal, {p: len(records) for p, records in inputs.items()})
     verdict = Verdict(len(places), len(output.predictions), len(output.dead), len(output.journal))
     models = {"main": model, **(shadows or {})}
+    kinds: Kinds = {}
     for number, (commit, place) in enumerate(order):
         record = inputs[place[0]][place[1]]
-        expected = {key: answer(one, record.value) for key, one in models.items()}["main"]
+        expected = {key: answer(one, record.value, kinds) for key, one in models.items()}["main"]
         if expected is None:
             letter = output.dead.get(place)
             assert letter is not None, f"{place}: {record.value[:80]!r} should be a dead letter"
@@ -174,7 +176,7 @@ def journal_order(
     order: list[tuple[int, tuple[int, int]]] = []
     for entry in journal:
         assert entry["first"] == len(order)
-        for _, partition, first, end in entry.get("slices", []):
+        for (_, partition), first, end in in_order(entry):
             assert first == position[partition], "a slice does not go on where the last one ended"
             order += [(entry["commit"], (partition, offset)) for offset in range(first, end)]
             position[partition] = end
@@ -183,7 +185,46 @@ def journal_order(
     return order
 
 
-def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None:
+def in_order(entry: dict[str, Any]) -> list[tuple[tuple[str, int], int, int]]:
+    """Partition, from and to of all that a journal record took, in order; offsets have no gaps here."""
+    slices = [
+        ((topic, number), first, end) for topic, number, first, end in entry.get("slices", [])
+    ]
+    if "order" not in entry:
+        return slices
+    assert entry["v"] == 2
+    assert len({partition for partition, _, _ in slices}) == len(slices)
+    position = [first for _, first, _ in slices]
+    numbers, rest, shift = [], 0, 0
+    for byte in base64.b64decode(entry["order"], validate=True):
+        rest += (byte % 128) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(rest)
+            rest = shift = 0
+    assert shift == 0
+    order = []
+    for number in numbers:
+        less, index = divmod(number, len(slices))
+        first, position[index] = position[index], position[index] + less + 1
+        order.append((slices[index][0], first, position[index]))
+    assert position == [end for _, _, end in slices]
+    return order
+
+
+Kinds = dict[Any, bool]
+"""Of each column: whether its first value was a text."""
+
+
+def fitting(x: dict[Any, Any], kinds: Kinds) -> dict[Any, Any]:
+    """The features with None for a text in a column that began with a number."""
+    for name, value in x.items():
+        if value is not None:
+            kinds.setdefault(name, isinstance(value, str))
+    return {n: None if isinstance(v, str) and not kinds[n] else v for n, v in x.items()}
+
+
+def answer(model: Any, raw: bytes, kinds: Kinds) -> tuple[list[tuple[Any, float]], int] | None:
     """What the model says of a message, then lets it learn; None if it is no event to be learned."""
     try:
         event = json.loads(raw)
@@ -196,6 +237,7 @@ def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None
         assert y is None or isinstance(y, str | int | float | bool)
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
         return None
+    x = fitting(x, kinds)
     forest = [*model.steps.values()][-1] if hasattr(model, "steps") else model
     learned = forest.n_learned
     try:
@@ -207,6 +249,7 @@ def answer(model: Any, raw: bytes) -> tuple[list[tuple[Any, float]], int] | None
                 return None
             if any(c == y and type(c) is not type(y) for c in forest.classes_):
                 return None  # before the scaler has learned from it
+            x = {name: value for name, value in x.items() if value is not None}
             pairs = list(model.predict_proba_one(x).items())
             if y is not None:
                 model.learn_one(x, y)

@@ -20,6 +20,7 @@ name = "{name}"
 {kafka}
 session_timeout_ms = 6000
 [model]
+kind = "consistent"
 n_trees = 3
 [run]
 batch_size = 100

@@ -40,6 +40,7 @@ bootstrap_servers = "{servers}"
 [events]
 decoder = "{module}:decode"
 [model]
+kind = "consistent"
 n_trees = 2
 [run]
 commit_interval_ms = 50

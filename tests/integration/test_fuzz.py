@@ -38,6 +38,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 partitions = 2
 [model]
+kind = "consistent"
 n_trees = 3
 max_classes = 50
 max_features = 100
@@ -182,6 +183,7 @@ max_events = 500
 max_early_labels = 200
 max_bytes = 500000
 [model]
+kind = "consistent"
 n_trees = 3
 max_classes = 50
 max_features = 100
@@ -272,12 +274,13 @@ def check_late_fuzz(broker: Broker, folder: Path, n: int) -> None:
         f"\n{n:,} messages: {count}, {waiting} events and {early} labels wait; dead letters "
         f"{count_reasons(output.dead)}; grew by {grown / 2**20:.0f} MB of {GROWTH >> 20} allowed"
     )
+    records = int(float(re.findall(r"(?m)^streamforest_label_records_total (\S+)", metrics)[0]))
     held = labels.pop("refused")  # labels that were taken, held, and refused with their event
     ended = sum(int(float(labels[way])) for way in ("matched", "duplicate", "unmatched"))
-    assert count["predicted"] + count["label"] + int(float(told["refused"])) == n + float(held)
+    assert count["predicted"] + records + int(float(told["refused"])) == n + float(held)
     assert count["predicted"] == len(output.predictions)
     assert float(told["refused"]) == len(output.dead)
-    assert ended + early + float(held) == count["label"]
+    assert ended + early + float(held) == records
     assert all(count[outcome] for outcome in ("matched", "early", "expired", "duplicate"))
     assert (waiting <= 500, early <= 200) == (True, True)
     assert grown < GROWTH

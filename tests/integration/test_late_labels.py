@@ -26,7 +26,7 @@ from streamforest.runtime.factory import opened
 from streamforest.runtime.processing.loop import Run
 from streamforest.testing.broker.server import Broker
 
-LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\nmerge_wait_ms = 200\n"
+LABELS = "[labels]\nexpire_after_seconds = 3\nmax_clock_step_seconds = 60\n"
 PIPELINE = """
 [pipeline]
 name = "{name}"
@@ -34,6 +34,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 session_timeout_ms = 6000
 [model]
+kind = "consistent"
 n_trees = 3
 [run]
 commit_interval_ms = 100
@@ -135,7 +136,7 @@ def test_each_label_has_one_outcome(case: Case) -> None:
     }
     for outcome in ("matched", "early", "expired", "duplicate", "unmatched", "never"):
         assert metric(metrics, "labels_total", outcome=outcome) == counts[outcome]
-    assert metric(metrics, "events_total", outcome="label") == 6
+    assert metric(metrics, "label_records_total") == 6
     assert metric(metrics, "events_total", outcome="predicted") == 66
     assert metric(metrics, "label_delay_seconds_count") == 2
     assert metric(metrics, "label_delay_seconds_bucket", le="1.0") == 2

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from integration.feed import events, send
-from integration.oracle import answer, blocks, committed, read_all, read_output
+from integration.oracle import Kinds, answer, blocks, committed, read_all, read_output
 from integration.waiting import until
 from kafka.errors import KafkaError
 
@@ -37,6 +37,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 session_timeout_ms = 2000
 [model]
+kind = "consistent"
 n_trees = 3
 [[shadow]]
 name = "other"
@@ -107,9 +108,10 @@ def learned(*parts: list[bytes]) -> dict[str, Any]:
         "main": ConsistentForestClassifier(n_trees=3, seed=0),
         "other": OnlineForestClassifier(n_trees=2, seed=0),
     }
+    kinds: Kinds = {}
     for raw in (raw for part in parts for raw in part):
         for model in models.values():
-            answer(model, raw)
+            answer(model, raw, kinds)
     return blocks(snapshot.encode(models))
 
 
@@ -247,7 +249,8 @@ def test_a_shadow_is_promoted_while_it_runs(case: Case, at_work: ForkedConsumer)
         ConsistentForestClassifier(n_trees=3, seed=0),
         OnlineForestClassifier(n_trees=2, seed=0),
     ]
-    expected = [[answer(model, raw) for raw in case.sent] for model in models]
+    kinds: Kinds = {}
+    expected = [[answer(model, raw, kinds) for raw in case.sent] for model in models]
     for prediction in case.predictions():
         number = prediction["event"]
         told = expected[number >= 300][number]
@@ -268,8 +271,9 @@ def test_what_if_the_model_had_more_trees(case: Case) -> None:
     def since(model: Any, first: int) -> str:
         """Accuracy of the labelled events from 200 on, begun at `first`."""
         right = total = 0
+        kinds: Kinds = {}
         for number, raw in enumerate(case.sent):
-            told = answer(model, raw) if number >= first else None
+            told = answer(model, raw, kinds) if number >= first else None
             y = json.loads(raw).get("y") if told is not None else None
             if told is not None and y is not None and number >= 200:
                 total += 1

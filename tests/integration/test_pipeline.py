@@ -38,6 +38,7 @@ bootstrap_servers = "{servers}"
 session_timeout_ms = 6000
 partitions = 2
 [model]
+kind = "consistent"
 n_trees = 3
 [run]
 batch_size = 100

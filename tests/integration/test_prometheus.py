@@ -25,6 +25,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 session_timeout_ms = 1000
 [model]
+kind = "consistent"
 n_trees = 3
 [[shadow]]
 name = "shade"

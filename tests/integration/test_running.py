@@ -33,6 +33,7 @@ bootstrap_servers = "{servers}"
 session_timeout_ms = 2000
 delivery = "{delivery}"
 [model]
+kind = "consistent"
 n_trees = 3
 [run]
 batch_size = 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 import uuid
@@ -238,7 +239,8 @@ def test_a_permission_taken_away_while_it_runs_ends_it_by_name(case: Case) -> No
             case.broker.revoke("alice", need)
             case.send(200)
             assert consumer.wait_or_fail(60) == 1
-            last = consumer.log().splitlines()[-1]
-            assert last.startswith(f"Error: User:alice is not allowed {need}"), consumer.log()
+            last = json.loads(consumer.log().splitlines()[-1])
+            assert last["level"] == "error"
+            assert last["message"].startswith(f"User:alice is not allowed {need}"), last
         case.broker.grant("alice", need)
     assert case.run().exit_code == 0

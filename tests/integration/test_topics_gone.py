@@ -37,7 +37,7 @@ def attached(settings: KafkaSettings) -> Iterator[Log]:
     producer._settings = lambda: {**settings.producer(), "max_block_ms": 1_000}
     producer.deadline = 2.0
     try:
-        log.source.seek(acquire_alone(log.membership).new_partitions)
+        log.source.seek(acquire_alone(log.membership).new_partitions, {})
         yield log
     finally:
         log.close()

@@ -30,14 +30,13 @@ def main(pipeline: str, told: str) -> None:
     times: list[tuple[int, int, int, float, float]] = []
     advance = Run._advance
 
-    def timed(self: Run, state: Any, slices: Any, publish: bool) -> None:
+    def timed(self: Run, state: Any, records: Any, publish: bool) -> None:
         dead = len(self.context.pending.dead_letters)
         begun, busy = time.perf_counter(), time.thread_time()
-        advance(self, state, slices, publish)
+        advance(self, state, records, publish)
         seconds, busy = time.perf_counter() - begun, time.thread_time() - busy
-        records = sum(len(part.records) for part in slices)
         refused = len(self.context.pending.dead_letters) - dead
-        times.append((slices[0].first, records, refused, seconds, busy))
+        times.append((records.records[0].offset, len(records), refused, seconds, busy))
 
     Run._advance = timed  # type: ignore[method-assign]
     with opened(load_pipeline(Path(pipeline)), drain=True) as run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 from integration.late_feed import late_messages
 
 from streamforest.errors import ConfigError, SnapshotError
-from streamforest.io.codec.events import Format, decoder, encode
-from streamforest.io.kafka.merge import Alignment
-from streamforest.io.log import RecordSlice
+from streamforest.io.codec.decoders import by_value
+from streamforest.io.codec.events import Format, decoder, encode, fields_decoder
+from streamforest.io.log import Records
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.labels.event_time import IN_A_ROW, StreamClock
@@ -38,15 +37,14 @@ def records(n: int) -> list[Any]:
 def run(several: list[Any], cut: int) -> tuple[RunState, list[int]]:
     """The state after all records, taken in so many at a time, and the offsets that were refused."""
     state = RunState.new({}, Limits(min_class_events=2), RULES)
-    decode = decoder(labels=True)
+    decode = by_value(decoder(labels=True), fields_decoder())
     refused: list[int] = []
     for first in range(0, len(several), cut):
         part = several[first : first + cut]
-        stretch = RecordSlice(("t", 0), first, first + len(part), part)
         take_in(
             state,
-            [stretch],
-            lambda record: decode(record.value),
+            Records.of(("t", 0), part),
+            decode,
             lambda record, partition, error: refused.append(record.offset),
         )
     return state, refused
@@ -112,7 +110,7 @@ def test_many_records_ahead_move_the_time_to_the_middle_of_them() -> None:
 def test_a_label_that_was_held_and_is_refused_can_be_sent_again(form: Format) -> None:
     """Two labels are held while there is room for one more class; the second finds none."""
     state = RunState.new({}, Limits(max_classes=1), RULES)
-    decode = decoder(form, labels=True)
+    decode = by_value(decoder(form, labels=True), fields_decoder(form))
     sent = [{"id": i, "y": f"class {i}"} for i in (1, 2)]
     sent += [{"id": i, "x": {"f": 1.0}} for i in (1, 2)]
     several = [
@@ -122,8 +120,8 @@ def test_a_label_that_was_held_and_is_refused_can_be_sent_again(form: Format) ->
     letters: list[Any] = []
     take_in(
         state,
-        [RecordSlice(("t", 0), 0, 4, several)],
-        lambda record: decode(record.value),
+        Records.of(("t", 0), several),
+        decode,
         lambda record, partition, error: letters.append(record),
         None,
         form,
@@ -206,55 +204,6 @@ def test_a_clock_without_anything_behind_is_told_as_ever() -> None:
     for damaged in ([None, [], [1], None], [NOW, [], [1] * IN_A_ROW, None], [NOW, [], [], [1]]):
         with pytest.raises(ValueError, match=r"behind|in a row|unpack"):
             again.restore(damaged)
-
-
-def test_partitions_are_waited_for_a_bounded_time() -> None:
-    aligned = Alignment(patience=1.0, slack_ms=0)
-    aligned.begin([("events", 0), ("labels", 0)])
-    record = partial(SimpleNamespace, key=None, value=b"")
-    aligned.add(("events", 0), [record(offset=i, timestamp=i) for i in range(3)])
-    more = {("labels", 0)}
-    assert aligned.take(10, 0.0, lambda empty: more) == []
-    assert aligned.take(10, 0.9, lambda empty: more) == []
-    (stretch,) = aligned.take(2, 1.1, lambda empty: more)
-    assert stretch[:3] == (("events", 0), 0, 2)
-    aligned.add(("labels", 0), [record(offset=5, timestamp=1)])
-    taken = aligned.take(10, 1.2, lambda empty: [])
-    assert [s[:3] for s in taken] == [(("labels", 0), 5, 6), (("events", 0), 2, 3)]
-    aligned.add(("events", 0), [record(offset=3, timestamp=9)])
-    assert aligned.take(10, 5.0, lambda empty: more) == []  # a new wait
-    assert len(aligned.take(10, 5.1, lambda empty: [])) == 1  # it has nothing more to bring
-
-
-def test_what_is_in_hand_is_bounded_in_bytes() -> None:
-    aligned = Alignment(patience=0.0, held_bytes=8 << 20)
-    aligned.begin([("events", 0), ("labels", 0)])
-    record = partial(SimpleNamespace, key=b"k" * 1_000, value=b"v" * 1_000_000)
-    aligned.add(("events", 0), [record(offset=i, timestamp=i) for i in range(4)])
-    assert aligned.full() == set()
-    aligned.add(("events", 0), [record(offset=4, timestamp=4)])
-    assert aligned.full() == {("events", 0)}
-    aligned.take(1, 0.0, lambda empty: [])
-    assert aligned.full() == set()
-    aligned.add(("events", 0), [record(offset=5, timestamp=5)])
-    assert aligned.full() == {("events", 0)}
-    aligned.begin([("events", 0)])
-    assert aligned.full() == set()
-
-
-def test_a_record_far_ahead_does_not_hold_its_partition_up() -> None:
-    aligned = Alignment(patience=1.0)
-    aligned.begin([("events", 0), ("events", 1)])
-    record = partial(SimpleNamespace, key=None, value=b"")
-    ahead = [record(offset=0, timestamp=FAR), record(offset=1, timestamp=NOW)]
-    aligned.add(("events", 1), ahead)
-    seconds, order = 0.0, []
-    for i in range(100):  # the other one never ends
-        aligned.add(("events", 0), [record(offset=i, timestamp=NOW + i)])
-        order += [s[:3] for s in aligned.take(1, seconds, lambda empty: [])]
-        seconds += 0.2
-    assert (("events", 1), 0, 1) in order
-    assert (("events", 1), 1, 2) in order  # what stands behind it is in time again
 
 
 def test_the_settings_of_late_labels_are_checked(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_defaults(tmp_path: Path) -> None:
     config = pipeline.config
     assert config.run.folder == Path("runs/p")
     assert (config.run.batch_size, config.run.snapshot_interval_events) == (100, 1000)
-    assert (config.models[0].kind, config.source.schedule) == ("consistent", None)
+    assert (config.models[0].kind, config.source.schedule) == ("stream", None)
     assert pipeline.source.total == 100
     assert list(pipeline.models) == ["main"]
 
@@ -93,6 +93,7 @@ max_eventz = 3
 [source.schedule]
 first = 0
 [model]
+kind = "consistent"
 n_tres = 10
 tau = -1
 lam = "much"
@@ -143,7 +144,7 @@ def test_values_of_a_strange_shape(tmp_path: Path) -> None:
 def test_unknown_kind_and_far_off_parameter_list_what_is_valid(tmp_path: Path) -> None:
     (kind,) = problems(tmp_path, GOOD, "model.kind=perceptron")
     assert kind.endswith("no such model; valid are stream, ncm, consistent, online")
-    (name,) = problems(tmp_path, GOOD, "model.xyz=1")
+    (name,) = problems(tmp_path, GOOD, "model.kind=consistent", "model.xyz=1")
     assert "unknown key in [model]; valid are kind, n_trees, lam" in name
 
 
@@ -169,7 +170,7 @@ def test_a_forest_beyond_all_memory_is_refused_with_the_bound(tmp_path: Path) ->
     for trees in (10_001, 999_999_999_999, 10**18):
         (told,) = problems(tmp_path, GOOD, f"model.n_trees={trees}")
         assert told.endswith("use a whole number of at least 1 and at most 10000")
-    (told,) = problems(tmp_path, GOOD, f"model.max_nodes={10**18}")
+    (told,) = problems(tmp_path, GOOD, "model.kind=consistent", f"model.max_nodes={10**18}")
     assert told.endswith(f"at least 1 and at most {1 << 53}")
 
 

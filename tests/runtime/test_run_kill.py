@@ -7,6 +7,7 @@ has the package loaded, so that each test does not pay for the imports.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -93,7 +94,7 @@ class Child:
 @contextmanager
 def held(small: Path, folder: Path, moment: str, call: int, when: str) -> Iterator[Child]:
     ours, theirs = context.Pipe()
-    arguments = [str(small), "--quiet", "--set", f"run.folder={folder}"]
+    arguments = [str(small), "--set", f"run.folder={folder}"]
     process = context.Process(
         target=run_held, args=(theirs, moment, call, when, arguments, small.parent)
     )
@@ -190,5 +191,7 @@ def test_a_second_interrupt_ends_at_once(small: Path, tmp_path: Path, undisturbe
         assert child.talk.recv() == "noted"
         child.signal(signal.SIGINT)
         code, _, err = child.end()
-    assert (code, err) == (130, "Interrupted.\n")
+    assert code == 130
+    last = json.loads(err.splitlines()[-1])
+    assert (last["level"], last["message"]) == ("warning", "interrupted")
     assert finish(small, folder) == undisturbed

@@ -160,7 +160,7 @@ def test_an_error_leaves_the_last_commit_in_charge(small: Path, tmp_path: Path) 
     folder = tmp_path / "run"
     with opened(small, folder, "dead_letters.policy=stop") as run:
         with_a_bad_row(run)
-        with pytest.raises(StreamForestError, match=r"digits-0, offset 333: .*policy = 'stop'"):
+        with pytest.raises(StreamForestError, match=r"digits, row 334: .*policy = 'stop'"):
             run.consume()
     with opened(small, folder) as run:
         assert run.events == 200

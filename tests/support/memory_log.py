@@ -6,11 +6,12 @@ roles of a `Log`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from streamforest.io.codec.events import encode
+from streamforest.io.kafka.merge import Merge
 from streamforest.io.log import (
     Acquisition,
     Commit,
@@ -19,7 +20,7 @@ from streamforest.io.log import (
     LogUnavailable,
     Owned,
     Partition,
-    RecordSlice,
+    Records,
     Standby,
     Transaction,
 )
@@ -50,11 +51,16 @@ class MemoryBroker:
     positions: dict[Partition, int] = field(default_factory=dict)
     owner: MemoryMember | None = None
 
-    def add(self, events: list[dict[str, Any]], partition: Partition = ("events", 0)) -> None:
+    def add(
+        self,
+        events: list[dict[str, Any]],
+        partition: Partition = ("events", 0),
+        timestamps: Sequence[int] | None = None,
+    ) -> None:
         """Append events to a partition."""
         records = self.records.setdefault(partition, [])
-        for event in events:
-            records.append(MemoryRecord(len(records), encode(event)))
+        for event, timestamp in zip(events, timestamps or [0] * len(events), strict=True):
+            records.append(MemoryRecord(len(records), encode(event), timestamp))
 
     def take(self, transaction: Transaction) -> None:
         """Make a transaction true."""
@@ -83,6 +89,7 @@ class MemoryMember:
         self.kept_alive = 0
         self.sent: list[int] = []
         self._positions: dict[Partition, int] = {}
+        self._merge = Merge({})
 
     @property
     def log(self) -> Log:
@@ -122,38 +129,39 @@ class MemoryMember:
 
     # ---- source
 
-    def poll(self, max_records: int, timeout: float) -> list[RecordSlice] | None:
+    def poll(self, max_records: int, timeout: float) -> Records | None:
+        """All that is there, in the order of record times."""
         if self.broker.owner is not self or set(self._positions) != set(self.broker.records):
             return None
-        found = []
-        for partition, records in sorted(self.broker.records.items()):
-            first = self._positions[partition]
-            some = records[first : first + max_records]
-            if some:
-                end = self._positions[partition] = first + len(some)
-                found.append(RecordSlice(partition, first, end, list(some)))
-                max_records -= len(some)
-            if not max_records:
-                break
-        return found
+        for partition, records in self.broker.records.items():
+            position = self._positions[partition]
+            self._merge.add(partition, list(records[position:]))
+            self._positions[partition] = len(records)
+        return self._merge.take(max_records, 0.0, lambda partition: 0.0)
 
-    def seek(self, positions: Mapping[Partition, int]) -> None:
+    def seek(self, positions: Mapping[Partition, int], times: Mapping[Partition, int]) -> None:
         self._positions = dict(positions)
+        self._merge = Merge({partition: times.get(partition, 0) for partition in positions})
 
     def reader(self, positions: Mapping[Partition, int]) -> MemoryMember:
         return self
 
-    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
+    def take(
+        self, partition: Partition, first: int, end: int, max_records: int | None = None
+    ) -> list[Any]:
         if self.unavailable:
             self.unavailable -= 1
             raise LogUnavailable("away")
-        return list(self.broker.records[partition][first:end])
+        return list(self.broker.records[partition][first:end][:max_records])
 
     def close(self) -> None:
         """Nothing is held."""
 
     def lag(self) -> dict[Partition, int]:
-        return {p: end - self._positions.get(p, 0) for p, end in self.ends().items()}
+        return {
+            p: end - self._positions.get(p, 0) + self._merge.buffered(p)
+            for p, end in self.ends().items()
+        }
 
     def ends(self) -> dict[Partition, int]:
         return {partition: len(records) for partition, records in self.broker.records.items()}

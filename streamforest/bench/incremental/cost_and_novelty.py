@@ -68,7 +68,7 @@ def cost(data: ClassSet, trees: int, mu: int, say: Say = lambda text: None) -> l
 
 def _rows_met(forest: NCMForestClassifier, X: NDArray[np.float64]) -> float:
     """Mean number of centroids that an event meets in all trees together."""
-    x = forest._columns_of(X)
+    x = forest._columns.rows(X, np.zeros(len(X), np.uint8), forest._features)
     total = 0
     for tree in forest._trees:
         node, cen, half, side = tree.node, tree.cen, tree.half, tree.side

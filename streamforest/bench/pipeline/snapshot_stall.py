@@ -76,7 +76,7 @@ def _timed(call: Callable[[], Any]) -> float:
     return seconds
 
 
-def told(stall: Stall) -> str:
+def describe(stall: Stall) -> str:
     """The result as one sentence."""
     verdict = "ok" if stall.times <= GOAL else "missed"
     return (

@@ -41,6 +41,7 @@ labels = "{name}.labels"
 expire_after_seconds = 60
 max_events = 20000
 [model]
+kind = "consistent"
 n_trees = 5
 max_nodes = 1024
 max_fringe_bytes = 500000
@@ -99,17 +100,17 @@ class Feeder(threading.Thread):
         while not self._ending.is_set():
             now = time.monotonic()
             while due and due[0][0] <= now:
-                _, lane, value = due.popleft()
-                self._producer.send(labels, value, partition=lane)
+                _, partition, value = due.popleft()
+                self._producer.send(labels, value, partition=partition)
             while self.sent < (now - begun) * self._settings.rate:
-                k, lane = draw.randrange(_CLASSES), self.sent % 2
+                k, partition = draw.randrange(_CLASSES), self.sent % 2
                 x = {f"f{j}": draw.gauss((k * (j + 3)) % 7, 1.5) for j in range(_FEATURES)}
                 identity = f"e{self.sent}"
                 event = json.dumps({"id": identity, "x": x}).encode()
-                self._producer.send(self._topics.events, event, partition=lane)
+                self._producer.send(self._topics.events, event, partition=partition)
                 if draw.random() < 0.95:
                     label = json.dumps({"id": identity, "y": k}).encode()
-                    due.append((now + self._settings.delay, lane, label))
+                    due.append((now + self._settings.delay, partition, label))
                 self.sent += 1
             time.sleep(0.01)
 

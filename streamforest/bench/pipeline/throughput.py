@@ -50,6 +50,7 @@ bootstrap_servers = "{servers}"
 [topics]
 events = "{topic}"
 [model]
+kind = "consistent"
 n_trees = {trees}
 [predictions]
 batch_messages = {pack}
@@ -123,35 +124,37 @@ def messages(n: int, vectors: bool, seed: int = 0) -> Iterator[bytes]:
         yield json.dumps({"x": features, "y": label}).encode()
 
 
-def fill(where: str | Connection, topic: str, n: int, vectors: bool) -> None:
-    """A topic with one partition and `n` events."""
+def fill(where: str | Connection, topic: str, n: int, vectors: bool, partitions: int = 1) -> None:
+    """A topic of `n` events, 1 ms apart: with several partitions, each next one is in the next partition."""
     client = admin(where)
-    create_topic(client, topic, 1)
+    create_topic(client, topic, partitions)
     client.close()
     producer = connect(KafkaProducer, where, linger_ms=20, batch_size=256 * 1024)
-    for value in messages(n, vectors):
-        producer.send(topic, value, partition=0)
+    start = int(time.time() * 1000) - n
+    for number, value in enumerate(messages(n, vectors)):
+        producer.send(topic, value, partition=number % partitions, timestamp_ms=start + number)
     producer.flush(timeout=120)
     producer.close()
 
 
-def bare_parts(where: str | Connection, topic: str, n: int) -> Parts:
-    """Poll, decode and advance, each by itself, on the same batches."""
+def bare_parts(where: str | Connection, topic: str, n: int, partitions: int = 1) -> Parts:
+    """Poll, decode and advance, each by itself, on batches as polls bring them."""
     consumer = connect(
         KafkaConsumer, where, enable_auto_commit=False, group_id=None, check_crcs=True
     )
-    tp = TopicPartition(topic, 0)
-    consumer.assign([tp])
-    consumer.seek(tp, 0)
+    every = [TopicPartition(topic, number) for number in range(partitions)]
+    consumer.assign(every)
+    consumer.seek_to_beginning()
     consumer.poll(timeout_ms=5_000, max_records=1)  # connected, first fetch under way
-    consumer.seek(tp, 0)
+    consumer.seek_to_beginning()
     decode = decoder()
     model = ConsistentForestClassifier(n_trees=TREES, seed=0)
     parts = Parts()
     while parts.events < n:
         begun = now()
-        records = consumer.poll(timeout_ms=1_000, max_records=BATCH).get(tp, [])
+        by_partition = consumer.poll(timeout_ms=1_000, max_records=BATCH)
         polled = now()
+        records = [record for several in by_partition.values() for record in several]
         events = [decode(record.value) for record in records]
         decoded = now()
         x: Any = [event.x for event in events]
@@ -234,6 +237,7 @@ def measure(
     where: str | Connection,
     n: int,
     rounds: int = 5,
+    partitions: int = 1,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Result]:
     """Both shapes of events, both ways of publishing, in interleaved rounds."""
@@ -241,13 +245,13 @@ def measure(
     gc.freeze()  # as `streamforest run` does; for both sides
     for shape in ("named", "array"):
         topic = f"bench-{shape}-{uuid.uuid4().hex[:8]}"
-        fill(where, topic, n, vectors=shape == "array")
-        bare_parts(where, topic, min(n, 2_000))  # warm
+        fill(where, topic, n, vectors=shape == "array", partitions=partitions)
+        bare_parts(where, topic, min(n, 2_000), partitions)  # warm
         ways = {publishing: Result(shape, publishing) for publishing in GOALS}
         for number in range(rounds):
             for publishing, result in ways.items():
                 progress(f"{shape}, {publishing}: round {number + 1} of {rounds}")
-                bare = bare_parts(where, topic, n)
+                bare = bare_parts(where, topic, n, partitions)
                 whole = whole_pipeline(where, topic, n, pack=publishing == "packed")
                 result.rounds.append((bare, whole))
         results += ways.values()
@@ -260,12 +264,12 @@ def versions() -> str:
     return ", ".join([f"Apache Kafka {KAFKA}", *(f"{name} {version(name)}" for name in names)])
 
 
-def report(results: list[Result], clock: str = "wall") -> str:
+def report(results: list[Result], clock: str = "wall", partitions: int = 1) -> str:
     """A table of shares by both clocks, judged by one of them, and a table of where the time goes."""
     other = next(name for name in CLOCKS if name != clock)
     lines = [
         versions(),
-        f"{TREES} trees, {FEATURES} features, batches of {BATCH}, exactly once, "
+        f"{TREES} trees, {FEATURES} features, {partitions} partitions, batches of {BATCH}, exactly once, "
         f"{results[0].rounds[0][1].events:,} events, median of {len(results[0].rounds)} rounds",
         f"share of the bare parts' speed (poll + decode + advance), {clock} time:",
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from streamforest.bench.pipeline.snapshot_stall import measure_stall, told
+from streamforest.bench.pipeline.snapshot_stall import describe, measure_stall
 from streamforest.bench.pipeline.throughput import measure, report
 from streamforest.cli.arguments import check_servers
 from streamforest.cli.bench import JSON_FILE
@@ -29,6 +29,13 @@ from streamforest.testing.broker.server import Broker
 @click.option("--events", type=click.IntRange(1_000), default=20_000, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 @click.option(
+    "--partitions",
+    type=click.IntRange(1, 1_000),
+    default=1,
+    show_default=True,
+    help="Partitions of the topic; the events alternate between them.",
+)
+@click.option(
     "--clock",
     type=click.Choice(["wall", "cpu"]),
     default="wall",
@@ -36,17 +43,21 @@ from streamforest.testing.broker.server import Broker
     help="Which clock the goals are judged by; use cpu on a busy machine. Both are printed.",
 )
 @click.option("--no-stall", is_flag=True, help="Skip the snapshot of a 100 MB model.")
-def pipeline(servers: str | None, events: int, rounds: int, clock: str, no_stall: bool) -> None:
+def pipeline(
+    servers: str | None, events: int, rounds: int, partitions: int, clock: str, no_stall: bool
+) -> None:
     """Throughput of the pipeline against the sum of its parts, and stalls by snapshots."""
     with ExitStack() as stack:
         if servers is None:
             where = Connection(stack.enter_context(Broker()).servers)
         else:
             where = connection_from(os.environ, (), servers, servers)
-        results = measure(where, events, rounds, lambda text: click.echo(text, err=True))
-    click.echo(report(results, clock))
+        results = measure(
+            where, events, rounds, partitions, lambda text: click.echo(text, err=True)
+        )
+    click.echo(report(results, clock, partitions))
     if not no_stall:
-        click.echo(told(measure_stall()))
+        click.echo(describe(measure_stall()))
 
 
 @click.command()

@@ -54,7 +54,11 @@ class CandidateForest(Forest):
         super()._scratch()
         self._addresses = Addresses(
             self._arrays,
-            lambda trees, params, *own: (trees, (params, STEPS, *own)),
+            lambda trees, params, progress, routes, categorical, *ranges: (
+                trees,
+                (STEPS, progress, routes, categorical),
+                (params, *ranges),
+            ),
         )
 
     def _plant(self, seeds: NDArray[np.uint64]) -> None:

@@ -20,6 +20,7 @@ from streamforest.forests.core.parameters import (
 )
 from streamforest.kernels.candidate import online as kernels
 from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core.operations import LEARN
 
 
 class OnlineForestClassifier(CandidateForest):
@@ -201,17 +202,18 @@ class OnlineForestClassifier(CandidateForest):
             if not (seen & np.isfinite(low) & np.isfinite(high) | unseen).all():
                 raise SnapshotError("the snapshot is damaged: range")
 
-    def _observe(self, part: Batch, learns: NDArray[np.bool_]) -> None:
-        X, width = part.X, part.X.shape[1]
+    def _observe(self, batch: Batch) -> None:
+        X, learns = batch.X, batch.op & LEARN
+        width = X.shape[1]
         if len(self._staged_low) < width:
             self._staged_low = _widen(self._staged_low, width, np.inf)
             self._staged_high = _widen(self._staged_high, width, -np.inf)
-        rows = X if learns.all() else X[learns]
+        rows = X if learns.all() else X[learns != 0]
         for r in range(len(rows)):
             np.fmin(self._staged_low, rows[r], out=self._staged_low)
             np.fmax(self._staged_high, rows[r], out=self._staged_high)
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, batch: Batch) -> None:
         self._low = self._staged_low.copy()
         self._high = self._staged_high.copy()
         if self.gamma > 0:

@@ -30,6 +30,7 @@ from streamforest.forests.core.engine import WANTS, Engine
 from streamforest.forests.core.features import UNSEEN, FeatureTable
 from streamforest.forests.core.labels import Label, LabelTable, as_list, index_labels
 from streamforest.forests.core.parameters import MOST_TREES, check_choice, check_int
+from streamforest.forests.core.serialization import LARGEST as LARGEST_COUNT
 from streamforest.forests.core.serialization import plain_parameters
 from streamforest.kernels.core.operations import LEARN, PREDICT
 
@@ -44,6 +45,9 @@ class Forest(Engine, base.MiniBatchClassifier):
     """
 
     largest: ClassVar[float] = float("inf")  # beyond this a finite value is refused
+
+    max_means: ClassVar[int] = LARGEST_COUNT
+    """Class means, one for each class and column, that a forest keeps; beyond it refuses to learn."""
 
     tells_novelty: ClassVar[bool] = False
     """Whether `answers` says how new each row is to the forest."""
@@ -129,9 +133,11 @@ class Forest(Engine, base.MiniBatchClassifier):
         """Learn one event. If `predict_one` was just asked about the same row, its routing is used."""
         with self._lock:
             k = self._labels.find(y)
+            classes = len(self._labels) + (k < 0)
             if k < 0:
                 self._labels.require_room(y)  # before the event's features are let in
-            row = self._one_row(x, learn=True)
+                self._features.require_cells(classes, self.max_means)
+            row = self._one_row(x, learn=True, classes=classes)
             if k < 0:
                 k = self._labels.learn(y)
             reuse = self._routed is not None and self._routed == self._one_rows[row]
@@ -247,6 +253,7 @@ class Forest(Engine, base.MiniBatchClassifier):
             learns = (ops & LEARN) != 0
             rows, known_features = self._encode(X, learns)
             index, known_classes = index_labels(self._labels, labels, learns)
+            self._features.require_cells(len(self._labels), self.max_means)
         except InputError:
             self._features.rollback()
             self._labels.truncate(n_classes)
@@ -332,7 +339,7 @@ class Forest(Engine, base.MiniBatchClassifier):
             )
         return table.matrix(array, range(array.shape[1]), learns)
 
-    def _one_row(self, x: Any, learn: bool) -> int:
+    def _one_row(self, x: Any, learn: bool, classes: int = 0) -> int:
         """Write an event to one of the two row buffers and return which: 0 to predict, 1 to learn."""
         which = 1 if learn else 0
         size = 8 * max(1, len(self._features))
@@ -343,6 +350,7 @@ class Forest(Engine, base.MiniBatchClassifier):
         self._features.begin()
         try:
             row = self._features.row(x, learn)
+            self._features.require_cells(classes, self.max_means)
         except InputError:
             self._features.rollback()
             raise

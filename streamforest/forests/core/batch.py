@@ -14,6 +14,10 @@ from streamforest.errors import FeatureError, InputError, LabelError
 from streamforest.kernels.core.operations import BOTH, LEARN, PREDICT
 
 _NO_DISTANCES = np.zeros((0, 0), np.float32)
+_NO_SLOTS = np.zeros(0, np.int32)
+
+FULLY, INTO_LEAVES, INTO_MEMORY = range(3)
+"""How rows are learned: with all that follows; without answers, splits and retraining; without trees."""
 
 
 @dataclass(slots=True)
@@ -32,6 +36,10 @@ class Batch:
         Gets how new each row is, in forests that can tell; None if nobody asks.
     distances
         What such a forest makes that of: the distance of each row from what each tree knows.
+    slots
+        Where a forest with a memory of rows keeps the rows that are learned.
+    learning
+        How rows are learned: FULLY, INTO_LEAVES or INTO_MEMORY.
     """
 
     X: NDArray[np.float64]
@@ -41,12 +49,20 @@ class Batch:
     reuse: bool = False
     novelty: NDArray[np.float64] | None = None
     distances: NDArray[np.float32] = field(default_factory=lambda: _NO_DISTANCES)
+    slots: NDArray[np.int32] = field(default_factory=lambda: _NO_SLOTS)
+    learning: int = FULLY
 
     def cut(self, rows: slice) -> Batch:
         """Some of the rows."""
         novelty = None if self.novelty is None else self.novelty[rows]
         return Batch(
-            self.X[rows], self.y[rows], self.op[rows], self.known[rows], self.reuse, novelty
+            self.X[rows],
+            self.y[rows],
+            self.op[rows],
+            self.known[rows],
+            self.reuse,
+            novelty,
+            learning=self.learning,
         )
 
 

@@ -32,6 +32,7 @@ UNKNOWN, NUMBER, CATEGORY = range(3)
 OPEN, OTHER, DROPPED = range(3)
 """What becomes of a new category: it gets a code, it is the code "other", the column counts as missing."""
 
+CATEGORY_COLUMNS = 8
 _NOT_COUNTED = 1 << 40
 """Rows that a column is taken to have had where an older snapshot does not say: no id for certain."""
 _LARGEST = 1 << 53
@@ -77,6 +78,7 @@ class Columns:
         )  # longer than `categorical`, and seldom another array
         self._not_numbers = 0  # columns that do not hold numbers
         self._named = 0  # columns whose name is not an int
+        self._categories = 0  # columns that hold categories
         self._refresh()
 
     def __len__(self) -> int:
@@ -118,6 +120,18 @@ class Columns:
         return out
 
     # ---- new columns
+
+    def require_cells(self, classes: int, most: int) -> None:
+        """Refuse what would make more than `most` means, one for each class and column.
+
+        A category has eight columns in a forest that keeps class means.
+        """
+        columns = len(self.names) + (CATEGORY_COLUMNS - 1) * self._categories
+        if classes * columns > most:
+            raise CapacityError(
+                f"{classes:,} classes with {columns:,} columns are over the {most:,} class means that this "
+                "forest keeps: hash or leave out features, filter labels, or use a stream forest"
+            )
 
     def require_room(self, size: int) -> None:
         """Refuse an event with more features than there may ever be, before anything is done with it."""
@@ -194,6 +208,7 @@ class Columns:
 
     def _set_kind(self, j: int, kind: int) -> None:
         self._not_numbers += (self.kinds[j] == NUMBER) - (kind == NUMBER)
+        self._categories += (kind == CATEGORY) - (self.kinds[j] == CATEGORY)
         self.kinds[j] = kind
         self.category_flags[j] = kind == CATEGORY
         self._absent[j] = 0.0 if kind == NUMBER and self.zero else np.nan

@@ -28,8 +28,7 @@ _MAX_VOTES = 1 << 22  # numbers that hold their votes: fewer rows where there ar
 _WORTH_THREADS = 64  # tree-rows below which handing work to threads costs more than it saves
 NO_ANSWER = np.zeros((0, 0))
 WANTS = 8  # kinds of arrays a kernel may ask to enlarge, at most
-_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock", "_addresses", "_seats", "_table")
-ONE_TRUE = np.ones(1, np.bool_)
+_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock", "_addresses")
 _OP_LEARN = np.full(1, LEARN, np.uint8)
 
 
@@ -133,15 +132,18 @@ class Engine(abc.ABC):
         """The same for rows just processed, where weights may change with each label."""
         return self._mix(votes)
 
-    def _observe(self, part: Batch, learns: NDArray[np.bool_]) -> None:
+    def _observe(self, batch: Batch) -> None:
         """Stage rows for the shared stores; they take effect in `_end_epoch`."""
 
     def _observe_one(self, X: NDArray[np.float64]) -> None:
         """The same for the row that `learn_one` is about to learn."""
-        self._observe(self._one_event(X, _OP_LEARN, reuse=False), ONE_TRUE)
+        self._observe(self._one_event(X, _OP_LEARN, False))
 
-    def _end_epoch(self) -> None:
-        """What changes between epochs: shared stores, what trees know of each other."""
+    def _end_epoch(self, batch: Batch) -> None:
+        """What changes between epochs: shared stores, what trees know of each other.
+
+        `batch` ends with the last row of the epoch.
+        """
 
     # ---- processing rows
 
@@ -176,7 +178,7 @@ class Engine(abc.ABC):
                 self._enlarge(self._want)
             self._n_learned += 1
             if self._cuts_epochs and next_boundary(self._n_learned - 1) == self._n_learned:
-                self._end_epoch()
+                self._end_epoch(self._one_batch)
         except BaseException:
             self._broken = True
             self._progress.fill(0)
@@ -202,7 +204,7 @@ class Engine(abc.ABC):
                     stop = min(stop, int(np.searchsorted(clock, boundary)) + 1)
                 part = batch.cut(slice(start, stop))
                 if self._cuts_epochs:
-                    self._observe(part, learns[start:stop])
+                    self._observe(part)
                 votes = self._new_votes(stop - start)
                 self._process(part, votes)
                 mixed = self._mix_and_judge(votes, part.y, part.op)
@@ -210,7 +212,7 @@ class Engine(abc.ABC):
                     scores.append(mixed)
                 self._n_learned = int(clock[stop - 1])
                 if self._n_learned == boundary:
-                    self._end_epoch()
+                    self._end_epoch(part)
                 start = stop
         except BaseException:
             self._broken = bool(learns.any())

@@ -8,31 +8,32 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.forests.core.batch import length
+from streamforest.forests.core.batch import INTO_LEAVES, INTO_MEMORY, length
 from streamforest.forests.core.labels import as_list
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 from streamforest.forests.ncm import holdout, inspection, presets
 from streamforest.forests.ncm import state as ncm_state
 from streamforest.forests.ncm import width as ncm_width
-from streamforest.forests.ncm.votes import NCMVotes
+from streamforest.forests.ncm.processing import NCMProcessing
+from streamforest.kernels.core.operations import LEARN
 
 _LARGEST = 1e15
 _WARM_ROWS = 192
 
 
-class NCMForestClassifier(NCMVotes):
+class NCMForestClassifier(NCMProcessing):
     """Class-incremental forest of nearest-class-mean or SVM trees (Ristin et al., 2016; hi-RF, 2017).
 
     A node draws some of the classes it sees, takes the means of their rows as centroids, and sends an
     event to the side of the nearest one; sides are chosen by information gain. New classes need no
-    training from scratch: a *strategy* says what happens to the trees when they come. From the first
-    event on there is an answer: the nearest class mean speaks until trees stand.
+    training from scratch: a *strategy* says how the trees are retrained when they come. There is an
+    answer from the first event on: until trees are grown, it is the nearest class mean.
 
-    The forest keeps a memory of rows, and three opinions: the counts of the leaves, the class means, and
-    the rows of the leaves as neighbours. Which shares of the say they get follows what each blend of them
-    got right lately. Trees that are grown anew are put in place `swap_after` events after they were
-    begun, whether grown in line or in a thread: the same bits. Any label and any features are taken as
-    they come, also later; see `streamforest.forests.core.features`. A category has eight columns.
+    The forest keeps a memory of rows, and has three experts: the counts of the leaves, the class means,
+    and the rows of the leaves as neighbours. Their weights follow what each blend of them got right
+    lately. A tree that is grown anew is swapped in `swap_after` events after it was started, whether it
+    was grown in line or in a thread: the same bits. New labels and features may come at any time; see
+    `streamforest.forests.core.features`. A feature of categories takes eight columns.
 
     Parameters
     ----------
@@ -40,16 +41,17 @@ class NCMForestClassifier(NCMVotes):
         Number of trees.
     split
         "ncm": nearest class means (section 3.2). "svm": planes by hinge loss with random sides for the
-        classes (section 3.3); one product a node, so answers come several times faster, but growing a
-        tree takes longer.
+        classes (section 3.3); a node takes one product, so answers are several times faster, but growing
+        a tree takes longer.
     strategy
         "rolling": trees are grown anew from the memory one after the other, the oldest first, as many as
         events and mistakes have earned; when new classes are ready, those with more than the mean error.
-        Worth on streams, below. "uls", "igt", "rtst", "rust": update leaf statistics, incrementally grow
-        tree, retrain subtree, reuse subtree (section 4). "hirf": trees with more than the mean error
-        outside their bags are grown anew, the others get their leaves filled from a fresh bag (hi-RF).
+        What it is worth on streams is measured below. "uls", "igt", "rtst", "rust": update leaf
+        statistics, incrementally grow tree, retrain subtree, reuse subtree (section 4). "hirf": trees with
+        more than the mean error outside their bags are grown anew, the others get their leaves filled from
+        a new bag (hi-RF).
     mu
-        µ: both sides of a split keep more than so many rows (the paper: 10).
+        µ: both sides of a split have more than so many rows (the paper: 10).
     n_centroids
         Centroids of a node: "sqrt" or "log" of the number of classes, a share of it, or a number.
     side_search
@@ -58,49 +60,51 @@ class NCMForestClassifier(NCMVotes):
     n_planes
         Planes tried at a node of an SVM tree.
     metric
-        "raw" columns, "standardised" by their variance, "within" the classes, "full" and "full-scaled"
-        by the whole covariance within the classes, drawn towards the identity or its diagonal. With more
-        than 320 columns these two use the diagonal alone, in existing trees as well. "whitened" standardises
-        once by the first rows, as the papers do. "auto": each tree has one of them, rather one whose young
-        trees err little.
+        How distances are measured. "raw": by the columns as they are. "standardised": divided by their
+        variance. "within": divided by their variance within the classes. "full", "full-scaled": by the
+        whole covariance within the classes, shrunk towards the identity or towards its diagonal; with more
+        than 320 columns by the diagonal alone, in existing trees as well. "whitened": standardised once by
+        the first rows, as the papers do. "auto": each tree has one of them, more likely one whose young
+        trees make few errors.
     memory
-        Rows kept. When it is full a random row of the class with the most goes. With w columns (rounded
-        up to eight) a row takes 4·w + 12 bytes, and 12 more in every tree; a tree at most 2 nodes of 36
-        bytes and 3 centroids of 4·w + 9 bytes for each row of the memory. With more than 1,024 columns the
-        memory keeps as many rows as take the place of `memory` rows of 1,024 (16 MB at least), and the
-        centroids of all trees take 64 MB at most. `summary()["max_bytes"]` is the bound with the
+        Rows to keep. When it is full a random row of the class with the most rows is evicted. With w
+        columns (rounded up to eight) a row takes 4·w + 12 bytes, and 12 more in every tree; a tree takes at
+        most 2 nodes of 36 bytes and 3 centroids of 4·w + 9 bytes for each row of the memory. With more than
+        1,024 columns the memory takes no more bytes than `memory` rows of 1,024 columns (16 MB at least),
+        and the centroids of all trees take 64 MB at most. `summary()["max_bytes"]` is the bound with the
         features and classes there are.
     pi, node_sampling
-        π: the share of splitting nodes that RTST and RUST touch in a round, drawn by "quality", "size" or
+        π: the share of splitting nodes that RTST and RUST retrain at a time, drawn by "quality", "size" or
         "uniform" (section 4.5).
     bagging
-        Whether each tree has each row Poisson(1) times; None: only where hi-RF needs it.
+        Whether each tree has each row Poisson(1) times; None: only with hi-RF, which needs it.
     oob_boost
-        α of hi-RF: a kept tree's error grows by α·tanh(error) for each round it was kept. Over the 95
-        rounds from 20 to 964 characters .1 brings the forest to 96.8 % of the retrained one, .01 to
+        α of hi-RF: α·tanh(error) is added to the error of a tree for each time it was kept. Over the 95
+        increments from 20 to 964 characters .1 brings the forest to 96.8 % of the retrained one, .01 to
         96.5 %, 0 to 95.3 %, in about the same time.
     grow_kept
         Whether trees that hi-RF keeps may still split their leaves.
     balanced
-        Whether a leaf's count of a class counts by the class' rows in memory.
+        Whether a leaf's count of a class is divided by the class' rows in memory.
     neighbours
-        Newest rows of a leaf that are heard as neighbours; 0: none. 4 are better on letters that come one
-        after the other (.3 points) and mnist14 (.4), 16 on digits (.1) and USPS (.2).
+        Newest rows of a leaf that vote as neighbours; 0: none. 4 are better on letters that come one after
+        the other (.3 points) and mnist14 (.4), 16 on digits (.1) and USPS (.2).
     mean_vote
-        Whether the class means are heard beside the trees.
+        Whether the class means vote beside the trees.
     class_ready, class_batch
-        A new class is ready after so many events; so many ready ones make a round (None: a 25th of all
-        classes).
+        A new class is ready after so many events; trees are retrained for so many ready ones (None: a 25th
+        of all classes).
     event_credit, mistake_credit
-        Rounds that as many events, or mistakes, as there are rows in memory earn.
+        How often all trees are retrained for as many events, or mistakes, as there are rows in memory.
     swap_after
-        Events after which a tree that was begun is put in place; earlier, in steps of 64, while the memory
-        holds less than four times as many.
+        Events after which a tree that is being grown is swapped in; fewer, in steps of 64, while the memory
+        holds less than four times as many rows.
     background
         Grow trees in a thread that releases the GIL. Changes no bit of any result.
     max_classes, max_features, max_categories
         What the stream may bring: classes, features, categories of one feature. One class more is a
-        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides.
+        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides. So is
+        what would make more than 2²⁴ class means, one for each class and column.
     max_text_bytes
         Bytes that names and categories may take together, and classes by themselves: each as long as
         it stands in a snapshot, and 128 more.
@@ -127,9 +131,9 @@ class NCMForestClassifier(NCMVotes):
     balanced .891, strategy "hirf" .890, "igt" .882. `streamforest bench incremental` and `bench hirf` have
     the papers' own protocol.
 
-    Done otherwise than the papers: hi-RF judges a row outside of both bags, the one that grew the splits
-    and the one that filled the leaves; RUST cuts leaves with fewer than µ rows only after all drawn nodes
-    have taken in the new classes.
+    Two things differ from the papers. hi-RF judges a tree by rows outside of both its bags, the one that
+    grew the splits and the one that filled the leaves. RUST cuts leaves with fewer than µ rows only after
+    all drawn nodes have taken in the new classes.
 
     References
     ----------
@@ -146,7 +150,7 @@ class NCMForestClassifier(NCMVotes):
     >>> evaluate.progressive_val_score(datasets.ImageSegments().take(1000), model, metrics.Accuracy())
     Accuracy: 91.39%
 
-    A class nobody has seen stands out before it has a label:
+    An event of an unknown class is recognised before it has a label:
 
     >>> x, _ = next(iter(datasets.ImageSegments()))
     >>> model.novelty_one(x) < 2 < model.novelty_one(dict.fromkeys(x, 1000.0))
@@ -154,6 +158,8 @@ class NCMForestClassifier(NCMVotes):
     """
 
     largest = _LARGEST
+    max_means: ClassVar[int] = 1 << 24  # of 12 bytes: 200 MB
+    learning_revision: ClassVar[int] = 2  # 1: metrics of any width were full, centroids unbounded
 
     def __init__(
         self,
@@ -230,17 +236,16 @@ class NCMForestClassifier(NCMVotes):
         """A forest with the papers' settings instead of those that were measured to be better.
 
         50 trees, µ = 10, π = .05 by quality, √classes centroids of a node, 1024 random sides tried,
-        one whitening of the features by the first rows, bags, leaves as they are counted and nothing
-        but trees that vote (Ristin 2016, section 5.2). Other `parameters` are passed on.
+        features whitened once by the first rows, bags, counts that are not balanced, and no experts
+        beside the trees (Ristin 2016, section 5.2). Other `parameters` are passed on.
 
         >>> NCMForestClassifier.paper("hirf", seed=1).mu
         10
         """
         return cls(**{**presets.PAPER, "strategy": strategy, **parameters})
 
-    def _plant(self, seeds: NDArray[np.uint64]) -> None:
-        self._params = presets.pack(self)
-        super()._plant(seeds)
+    def _pack_params(self) -> NDArray[np.void]:
+        return presets.pack(self)
 
     # ---- how new an event is
 
@@ -249,67 +254,89 @@ class NCMForestClassifier(NCMVotes):
     def novelty_one(self, x: dict[Any, Any]) -> float:
         """How unlike everything known an event is, before any label exists: about 1 for what is usual.
 
-        √(a·b) / c with a the squared distance from the nearest class mean over that class' own, b the
-        squared distance from the nearest rows of the leaves the event falls into over what is usual,
-        and c the support of the answer, its probability. Infinite before anything was learned.
+        √(a·b) / c: a is the squared distance from the nearest class mean, divided by that of the class'
+        own events; b is the squared distance from the nearest rows of the leaves that the event falls
+        into, divided by the usual one; c is the probability of the answer. Infinite before anything was
+        learned.
         """
         return float(self.novelty_many([x])[0])
 
     def novelty_many(self, X: Any) -> NDArray[np.float64]:
         """`novelty_one` for each row of a batch."""
-        novelty = self.answers(X).novelty
-        assert novelty is not None
-        return novelty
+        new = self.answers(X).novelty
+        assert new is not None
+        return new
+
+    # ---- how good the trees are
+
+    def tree_errors(self) -> NDArray[np.float64]:
+        """The running share of events that each tree alone got wrong."""
+        with self._lock:
+            return self._trees.errors()
+
+    def out_of_bag_errors(self) -> NDArray[np.float64]:
+        """The share of rows outside its bags that each tree alone gets wrong."""
+        with self._lock:
+            return self._trees.out_of_bag_errors(self._memory)
 
     # ---- recorded sets
 
     def fit_many(self, X: Any, y: Any) -> None:
-        """Take in a recorded set at once and grow every tree anew from the memory.
+        """Learn a recorded set at once and grow every tree anew from the memory.
 
         With a memory that holds the whole set this is the papers' offline forest; on a model that
-        has learned before, all trees begin afresh. Where metrics or opinions are to be chosen,
-        forests that are grown without an eighth of the rows are judged by it first, at twice the time.
+        has learned before, all trees start again. Where metrics or experts are to be chosen, forests
+        that are grown without an eighth of the rows are judged by it first, at twice the time.
         """
         with self._lock:
-            self._take_in(X, y, trees=False)
-            if self._n_seen:
+            self._learn_set(X, y, INTO_MEMORY)
+            if self._means.n_classes:
                 holdout.judge(self, X, as_list(y, length(X)))
-                self._rounds.plant(self)
-                self._settle_blend()
+                self._grow_all()
 
     def extend_many(self, X: Any, y: Any) -> None:
-        """Take in rows at once, say of new classes, then one round of the strategy over all trees.
+        """Learn rows at once, say of new classes, then apply the strategy once to all trees.
 
         This is an increment of the papers' protocol: leaf statistics first, then the structure.
         """
         with self._lock:
-            self._take_in(X, y, trees=True)
-            if self._n_seen:
-                (self._rounds.round if self._rounds.stands else self._rounds.plant)(self)
-                self._settle_blend()
+            self._learn_set(X, y, INTO_LEAVES)
+            if self._means.n_classes:
+                if self._retraining.trees_are_grown:
+                    self._retraining.retrain_all(self._now())
+                    self._blend.choose(True)
+                else:
+                    self._grow_all()
 
-    def _take_in(self, X: Any, y: Any, trees: bool) -> None:
-        """Learn without answers, splits and rounds; without `trees` into the memory only."""
-        grows = int(self._params["grows"][0])
-        self._params["grows"] = self._params["judges"] = 0
-        self._taking_in = "trees" if trees else "memory"
-        try:
-            self._learn(X, y)
-            if self._n_columns > max(self._old_columns, ncm_width.WIDE):
-                # what comes next would make trees of both widths; an epoch's end would not
-                self._new_columns()
-                self._grind()
-        finally:
-            self._params["grows"], self._params["judges"] = grows, 1
-            self._taking_in = None
+    def _learn_set(self, X: Any, y: Any, learning: int) -> None:
+        """Learn rows without answers, splits and retraining."""
+        batch, _ = self._prepare(X, y, np.full(length(X), LEARN, np.uint8))
+        batch.learning = learning
+        self._advance(batch, answer=False)
+        self._tidy()
+        if self._columns.n > max(self._columns.counting, ncm_width.WIDE):
+            # trees grown now would be of another width; at the end of an epoch they would not
+            self._count_new_columns()
+
+    def _grow_all(self) -> None:
+        """Grow all trees from the memory, and choose the experts' shares."""
+        self._retraining.grow_all(self._now())
+        self._blend.choose(True)
 
     # ---- snapshots
 
     def _dump(self) -> dict[str, NDArray[Any]]:
-        return ncm_state.dump(self)
+        return ncm_state.dump(self._parts(), self._retraining, len(self._labels))
 
     def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
-        ncm_state.restore(self, take)
+        ncm_state.restore(
+            self._parts(),
+            self._retraining,
+            take,
+            self._features,
+            len(self._labels),
+            self._n_learned,
+        )
 
     # ---- the rest
 
@@ -329,9 +356,10 @@ class NCMForestClassifier(NCMVotes):
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest.
 
-        `memory_bytes` is the rows kept, `total_bytes` all arrays as allocated, `max_bytes` what they
-        can take with the features and classes there are; `metrics` counts trees by metric, `opinions`
-        are the shares in the answers, `tree_error` how often a single tree was wrong lately.
+        `memory_bytes` is what the rows take, `total_bytes` what all arrays take as allocated, `max_bytes`
+        what they can take with the features and classes there are; `metrics` counts trees by metric,
+        `expert_weights` are the shares of the experts in the answers, `tree_error` is how often a single
+        tree was wrong lately.
         """
         with self._lock:
             return inspection.summary(self)

@@ -1,6 +1,6 @@
-"""Which metrics and opinions suit a recorded set: forests judged by rows they were not grown from.
+"""Which metrics and experts suit a recorded set: forests judged by a holdout, rows they were not grown from.
 
-On a stream every event judges before it is learned; a set that is taken in at once has to be cut for it.
+On a stream every event judges the forest before it is learned; a set that is learned at once has to be cut.
 """
 
 from __future__ import annotations
@@ -12,42 +12,43 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from streamforest.forests.core.batch import INTO_MEMORY
+
 if TYPE_CHECKING:
     from streamforest.forests.ncm.forest import NCMForestClassifier
 
-_SHARE = 8  # one over the share of rows that judge
-_MOST = 2_000  # of them
-_FEWEST = 512  # rows that are worth a trial
-_TREES = 25  # at most: with few, the opinions beside the trees seem better than they are
+_SHARE = 8  # one over the share of rows in the holdout
+_MAX_ROWS = 2_000  # of it
+_FEWEST = 512  # rows of a set that is cut
+_TREES = 25  # at most: with few trees the other experts seem better than they are
 
 
 def judge(forest: NCMForestClassifier, X: Any, y: list[Any]) -> None:
-    """Let the forest know how metrics, lenses and blends of opinions do on rows like these.
+    """Let the forest know how metrics and blends of experts do on rows like these.
 
-    What is usual (leads of class means, distances of neighbours) is known after this, too.
+    The usual lead of class means and the usual distance of neighbours are known after this, too.
     """
-    kinds = forest._rounds.kinds(forest)
+    metrics = forest._retraining.metrics
+    kinds = forest._retraining.metric_kinds()
     choices = len(kinds) > 1 or forest.mean_vote or forest.neighbours > 0
     if not choices or len(y) < _FEWEST or forest.n_trees < 2:
         return
-    rng = np.random.default_rng(int(forest._memory_seed))
+    rng = np.random.default_rng(int(forest._memory.seed))
     order = rng.permutation(len(y))
-    few = min(len(y) // _SHARE, _MOST)
-    judging, growing = order[:few], np.sort(order[few:])
-    asked, labels = _rows(X, judging), [y[k] for k in judging.tolist()]
-    grown_from = _rows(X, growing), [y[k] for k in growing.tolist()]
+    few = min(len(y) // _SHARE, _MAX_ROWS)
+    held_out, growing = order[:few], np.sort(order[few:])
+    asked, labels = _rows(X, held_out), [y[k] for k in held_out.tolist()]
+    training = _rows(X, growing), [y[k] for k in growing.tolist()]
     if len(kinds) > 1:
-        one_each = _small(forest, len(kinds), grown_from)
+        one_each = _small(forest, len(kinds), training)
         answers = one_each.predict_trees(asked)
         known = np.array([*one_each._labels.labels, None], dtype=object)  # -1: no answer
         wrong = known[answers] != np.array(labels, dtype=object)
-        forest._rounds.metric_error[kinds] = wrong.mean(axis=1)
-    small = _small(forest, min(_TREES, forest.n_trees), grown_from, forest._rounds.metric_error)
+        metrics.error[kinds] = wrong.mean(axis=1)
+    small = _small(forest, min(_TREES, forest.n_trees), training, metrics.error)
     small.advance(asked, labels)
-    forest._blend_right[:] = small._blend_right
-    forest._lens_right[:] = small._lens_right
-    forest._means.gap[:] = small._means.gap
-    forest._usual[:] = small._usual
+    forest._blend.adopt(small._blend)
+    forest._means.arrays.lead[:] = small._means.arrays.lead
 
 
 def _small(
@@ -56,16 +57,15 @@ def _small(
     rows: tuple[Any, list[Any]],
     metric_error: NDArray[np.float64] | None = None,
 ) -> NCMForestClassifier:
-    """A forest of few trees from these rows, whose metrics are spread by their errors."""
-    seed = int(forest._memory_seed) % (1 << 32)
+    """A forest of few trees from these rows, which get metrics by the errors of these."""
+    seed = int(forest._memory.seed) % (1 << 32)
     small = forest.clone(
         {"n_trees": trees, "strategy": "igt", "bagging": None, "background": False, "seed": seed}
     )
-    small._take_in(*rows, trees=False)
+    small._learn_set(*rows, INTO_MEMORY)
     if metric_error is not None:
-        small._rounds.metric_error[:] = metric_error
-    small._rounds.plant(small)
-    small._settle_blend()
+        small._retraining.metrics.error[:] = metric_error
+    small._grow_all()
     return small
 
 

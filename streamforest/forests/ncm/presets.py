@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from streamforest.errors import ParameterError
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.parameters import check_choice, check_int, check_number
-from streamforest.forests.ncm.jobs import MODES
-from streamforest.forests.ncm.retraining import KINDS, STRATEGIES
+from streamforest.forests.ncm.metric_choice import KINDS
+from streamforest.forests.ncm.retraining import STRATEGIES
+from streamforest.forests.ncm.training import NODE_SAMPLING
 from streamforest.forests.ncm.width import centroids_for
 from streamforest.kernels.ncm import advance as ncm_advance
 from streamforest.kernels.ncm.layout import PARAMS
@@ -29,21 +30,21 @@ PAPER: dict[str, Any] = {
     "neighbours": 0,
     "mean_vote": False,
 }
-"""What the papers do where the defaults do otherwise (Ristin 2016, section 5.2; hi-RF, section 4)."""
+"""What the papers use where the defaults differ (Ristin 2016, section 5.2; hi-RF, section 4)."""
 
 FULL = ("auto", "full", "full-scaled")
 """Metrics that need the covariance within the classes."""
 
-_STARTS = 2  # of the greedy search for sides
+_STARTS = 2  # random starts of the greedy search for sides
 NODES = 2  # for each row of the memory, at most
 
 
 def check(forest: NCMForestClassifier) -> None:
-    """Refuse what no forest can be made with."""
+    """Refuse parameters that no forest can be made with."""
     check_choice("split", forest.split, ("ncm", "svm"))
     check_choice("strategy", forest.strategy, STRATEGIES)
     check_choice("metric", forest.metric, ("auto", *KINDS))
-    check_choice("node_sampling", forest.node_sampling, tuple(MODES))
+    check_choice("node_sampling", forest.node_sampling, tuple(NODE_SAMPLING))
     check_int("mu", forest.mu, 0, 1 << 20)
     check_int("n_planes", forest.n_planes, 1, 10_000)
     check_int("memory", forest.memory, 2, 1 << 26)
@@ -63,12 +64,12 @@ def check(forest: NCMForestClassifier) -> None:
         forest.strategy == "hirf" and forest.bagging is False
     ):
         raise ParameterError(
-            f"bagging={forest.bagging!r} with strategy={forest.strategy!r}: use True or None (hi-RF "
-            "judges trees by what is outside their bags), elsewhere False too"
+            f"bagging={forest.bagging!r} with strategy={forest.strategy!r}: use None, True or False; "
+            "with strategy 'hirf' None or True, since it judges trees by rows outside their bags"
         )
     if forest.split == "svm" and forest.metric in ("full", "full-scaled"):
         raise ParameterError(
-            f"metric={forest.metric!r} with split='svm': a plane turns as it is fitted, "
+            f"metric={forest.metric!r} with split='svm': fitting a plane rotates it anyway, "
             "use 'auto', 'raw', 'standardised', 'within' or 'whitened'"
         )
 
@@ -86,10 +87,9 @@ def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
     params["candidates"] = forest.n_planes
     params["planes"] = forest.strategy != "rust"  # which needs the centroids one by one
     params["bagged"] = forest.strategy == "hirf" if forest.bagging is None else forest.bagging
-    params["lenses"] = forest.mean_vote or forest.metric in FULL
+    params["covariance"] = forest.mean_vote or forest.metric in FULL
     params["balanced"] = forest.balanced
     params["neighbours"] = forest.neighbours
-    params["judges"] = 1
     params["max_nodes"] = NODES * forest.memory + EPOCH
     params["max_rows"] = centroids_for(forest.memory, forest.n_trees, 0)
     params["rule"], params["amount"] = _centroid_rule(forest.n_centroids)
@@ -97,7 +97,7 @@ def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
 
 
 def _centroid_rule(n: Any) -> tuple[int, float]:
-    """How the classes say how many centroids a node has."""
+    """How the number of classes gives the number of centroids of a node."""
     if n in ("sqrt", "log"):
         return (ncm_advance.SQRT if n == "sqrt" else ncm_advance.LOG), 1.0
     if isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 2:

@@ -1,8 +1,8 @@
-"""What wide rows leave room for: beyond WIDE columns an NCM forest keeps fewer rows and smaller trees.
+"""The bounds of rows with many columns: beyond WIDE of them an NCM forest keeps fewer rows and smaller trees.
 
-Everything here follows from how many columns there are, so from the rows that were learned: it is the same
-for any batch size, and a loaded forest goes on with it. It happens at the end of the epoch that brought the
-columns, when they begin to count; until then trees are as wide as they were.
+The bounds follow from the number of columns alone, so from the rows that were learned: they are the same for
+any batch size, before and after a snapshot is loaded. They take effect at the end of the epoch that brought
+the columns, when these begin to count; until then trees stay as wide as they were.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from streamforest.kernels.ncm.grow import FITS
 from streamforest.kernels.ncm.layout import Memory, Tree
 from streamforest.kernels.ncm.row_memory import padded
 
+FULL_WIDTH = 320
+"""Columns up to which the covariance within the classes is kept whole."""
+
 WIDE = 1_024
 """Columns up to which the memory and the trees are as large as the parameters say."""
 
 CENTROIDS = 3
 """Centroids of a tree for each row of the memory, at most."""
 
-_ROW_NUMBERS = (
-    1 << 22
-)  # rows are kept up to so many numbers (16 MB), however few rows were asked for
-_CENTROID_NUMBERS = 1 << 24  # of the centroids of all trees (64 MB)
+_ROW_NUMBERS = 1 << 22  # that rows may take (16 MB), even if fewer rows were asked for
+_CENTROID_NUMBERS = 1 << 24  # that the centroids of all trees may take (64 MB)
 
 
 def rows_for(memory: int, columns: int) -> int:
-    """Rows that are kept: wide ones take no more place than as many as asked for of WIDE columns."""
+    """Rows to keep: they take no more memory than `memory` rows of WIDE columns."""
     if columns <= WIDE:
         return memory
     return min(memory, max(memory * WIDE, _ROW_NUMBERS) // columns)
@@ -38,23 +39,25 @@ def rows_for(memory: int, columns: int) -> int:
 
 def centroids_for(memory: int, n_trees: int, columns: int) -> int:
     """Centroids that a tree may have."""
-    most = CENTROIDS * memory + EPOCH
+    bound = CENTROIDS * memory + EPOCH
     if columns <= WIDE:
-        return most
-    return min(most, max(2, _CENTROID_NUMBERS // (n_trees * padded(columns))))
+        return bound
+    return min(bound, max(2, _CENTROID_NUMBERS // (n_trees * padded(columns))))
 
 
-def cut(tree: Tree, most: int, memory: Memory, slots: NDArray[np.int32], bagged: int) -> Tree:
-    """The tree with at most so many centroids: nodes below the upper ones become one leaf each.
+def cut(
+    tree: Tree, max_centroids: int, memory: Memory, slots: NDArray[np.int32], bagged: int
+) -> Tree:
+    """The tree with at most so many centroids: upper nodes stay, what is below becomes one leaf each.
 
-    `slots` are those of its rows, in the order of their numbers. The given tree stays as it is.
+    `slots` are those of its rows, in the order of their numbers. The given tree is not changed.
     """
-    if int(tree.info["n_rows"][0]) <= most:
+    if int(tree.info["n_rows"][0]) <= max_centroids:
         return tree
     tree = compacted(tree, slots)  # upper nodes first
     node = tree.node[: tree.info["n_nodes"][0]]
     left = node["left"].astype(np.int64)
-    cut_off = (left >= 0) & (np.cumsum(node["k"], dtype=np.int64) > most)
+    cut_off = (left >= 0) & (np.cumsum(node["k"], dtype=np.int64) > max_centroids)
     splits = np.flatnonzero(left >= 0)
     parent = np.zeros(len(node), np.int64)
     parent[left[splits]] = parent[left[splits] + 1] = splits
@@ -70,7 +73,7 @@ def cut(tree: Tree, most: int, memory: Memory, slots: NDArray[np.int32], bagged:
 
 
 def compacted(tree: Tree, slots: NDArray[np.int32]) -> Tree:
-    """The same tree without the nodes that are no part of it, upper ones first."""
+    """The same tree without unused nodes, upper ones first."""
     to = ncm_arrays.copied(tree)
     node_sampling.compact(tree, slots, to)
     rust.relink(to, slots)

@@ -157,6 +157,10 @@ def _text_event(step: Any) -> Any:
     return "some words" if step.on is None else {step.on: "some words"}
 
 
+def _selected_event(step: Any) -> Any:
+    return dict.fromkeys(step.keys, 1.5)
+
+
 def _nothing(step: Any) -> dict[str, Any]:
     return {}
 
@@ -186,7 +190,7 @@ def _codecs() -> dict[str, _Codec]:
             _Codec(preprocessing.MinMaxScaler, _dump_min_max, _restore_min_max),
             _Codec(preprocessing.MaxAbsScaler, _dump_max_abs, _restore_max_abs),
             _Codec(preprocessing.Normalizer, _nothing, _keep),
-            _Codec(compose.Select, _nothing, _keep, positional="keys"),
+            _Codec(compose.Select, _nothing, _keep, positional="keys", event=_selected_event),
             _Codec(compose.Discard, _nothing, _keep, positional="keys"),
             _Codec(compose.SelectType, _nothing, _keep, positional="types"),
             _Codec(preprocessing.OneHotEncoder, _dump_one_hot, _restore_one_hot),

@@ -239,7 +239,7 @@ def _lift_variances(
     """Variances that were rounded below zero become zero; returns features and classes they are of.
 
     A class' first value used to leave a variance of some rounding error, of either sign, and files hold
-    such. What naive Bayes made of a negative one has to be made anew.
+    such. What naive Bayes made of a negative one has to be computed again.
     """
     below = plane[VARIANCE] < 0
     demand(plane[VARIANCE] >= -_ROUNDING * (reach**2)[:, None], "baselines.plane")

@@ -44,7 +44,7 @@ class StreamForestClassifier(StreamProcessing):
     - **Vote weights**: where the recent accuracies of the trees differ by more than chance, better
       trees count for more.
     - **Challengers**: when a tree's errors rise (and now and then for no reason) a new tree is grown
-      from recent rows and runs beside the old one; whoever makes fewer errors votes. It is built a
+      from recent rows and runs beside the old one; the one with fewer errors votes. It is built a
       few tests an event, so that no event waits for it.
 
     Classes and features may appear at any time. A missing value goes to the larger side of a split
@@ -63,7 +63,7 @@ class StreamForestClassifier(StreamProcessing):
 
     Each part says what it is worth: points of prequential accuracy with 20 trees, the mean over the ten
     streams of `streamforest bench forest` that stay as they are, and over the three that drift, 3 to 10
-    seeds each. `streamforest bench parts` measures this anew, and any other change of parameters. Values
+    seeds each. `streamforest bench parts` measures this again, and any other change of parameters. Values
     were chosen on these streams, so all of it is a little optimistic; `--held-out` has others.
 
     Parameters

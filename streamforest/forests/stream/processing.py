@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import FeatureError
-from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import EPOCH
+from streamforest.forests.core.experts import ExpertForest
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream.baselines import BaselineModels
 from streamforest.kernels.core.array_table import Addresses, widened
@@ -35,15 +35,14 @@ from streamforest.kernels.stream.mixing import EXPERTS, MIXTURES
 
 LARGEST = float(np.finfo(np.float32).max)
 _GAIN_EVERY = 512  # events between two looks at which features the trees use
-_NO_OUT = np.zeros((0, 0), np.int64)
 _NO_FEATURES = np.zeros(0)
 
 
-class StreamProcessing(Forest):
+class StreamProcessing(ExpertForest):
     """The forest as the engine sees it."""
 
     _kernel = Announced(entry.process_batch, "stream forest")
-    _cuts_epochs: ClassVar[bool] = True
+    _experts: ClassVar[int] = EXPERTS
     _trees: TreeArrays
     max_plain_bytes: int
 
@@ -92,8 +91,9 @@ class StreamProcessing(Forest):
         super()._scratch()
         self._progress = np.zeros(self.n_trees + 1, np.int64)
         self._routes = np.zeros((self.n_trees, 3), np.int64)
-        self._one_out = _NO_OUT
-        self._addresses = Addresses(
+
+    def _new_addresses(self) -> Addresses:
+        return Addresses(
             ARRAYS,
             lambda trees, baselines, *own: (
                 trees,
@@ -103,7 +103,6 @@ class StreamProcessing(Forest):
         )
 
     def _kernel_arrays(self) -> tuple[Any, ...]:
-        """What the table of addresses is made of; whoever uses the table keeps it alive meanwhile."""
         return (
             self._trees,
             self._baselines.arrays,
@@ -118,34 +117,8 @@ class StreamProcessing(Forest):
             self._baselines.want,
         )
 
-    def _run(
-        self,
-        parts: int,
-        first: int,
-        last: int,
-        want: NDArray[np.int64],
-        batch: Batch,
-        votes: NDArray[np.int64],
-        out: NDArray[np.int64],
-    ) -> int:
-        arrays = self._kernel_arrays()
-        return self._kernel.run(  # type: ignore[no-any-return]
-            self._addresses.of(arrays),
-            parts,
-            first,
-            last,
-            want,
-            batch.X,
-            batch.y,
-            batch.op,
-            batch.known,
-            self._n_learned,
-            self._vote_power,
-            self._baselines.max_bytes,
-            batch.reuse,
-            votes,
-            out,
-        )
+    def _kernel_values(self, batch: Batch) -> tuple[Any, ...]:
+        return batch.known, self._vote_power, self._baselines.max_bytes
 
     def _call(
         self,
@@ -157,7 +130,7 @@ class StreamProcessing(Forest):
     ) -> bool:
         self._n_known = int(batch.known[-1]) if len(batch.known) else 0
         self._widen(batch.X)
-        return self._run(TREES, first, last, want, batch, votes, _NO_OUT) == DONE
+        return bool(self._run(TREES, first, last, want, batch, votes) == DONE)
 
     def _enlarge(self, want: NDArray[np.int64]) -> None:
         self._trees = stream_arrays.enlarge(self._trees, want)
@@ -199,8 +172,8 @@ class StreamProcessing(Forest):
             raise FeatureError(f"row {r}: {_too_large(self._features.names[c], rows[r, c])}")
         return rows, known
 
-    def _one_row(self, x: Any, learn: bool) -> int:
-        which = super()._one_row(x, learn)
+    def _one_row(self, x: Any, learn: bool, classes: int = 0) -> int:
+        which = super()._one_row(x, learn, classes)
         row = self._one_views[which]
         if not shared.fits_float32(row, LARGEST):
             c = int(np.nanargmax(np.abs(row[0])))
@@ -219,30 +192,31 @@ class StreamProcessing(Forest):
                 self._trees, rows, slots, self._columns, _NO_FEATURES
             )
 
-    def _observe(self, part: Batch, learns: NDArray[np.bool_]) -> None:
-        self._make_room(part.X)
+    def _observe(self, batch: Batch) -> None:
+        self._make_room(batch.X)
         slots = int(self._params["slots"][0])
         shared.stage(
             self._trees.rows,
             self._trees.labels,
             self._stats,
-            part.X,
-            part.y,
-            learns.view(np.uint8) * np.uint8(LEARN),
+            batch.X,
+            batch.y,
+            batch.op,
             self._n_learned,
             slots,
         )
         if self.absent == "zero":  # a row knows nothing of features that came after it in the batch
-            columns = part.X.shape[1]
+            columns = batch.X.shape[1]
             new = self._features.absent_values(0, columns)
-            for number, known in enumerate(part.known[learns].tolist(), self._n_learned):
+            learned = batch.known[(batch.op & LEARN) != 0].tolist()
+            for number, known in enumerate(learned, self._n_learned):
                 if known < columns:
                     self._trees.rows[number % slots, known:columns] = new[known:]
 
     def _observe_one(self, X: NDArray[np.float64]) -> None:
         self._make_room(X)  # the rest is done in the same call as the learning
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, batch: Batch) -> None:
         n = self._n_learned
         if n % _GAIN_EVERY == 0 or EPOCH <= n < _GAIN_EVERY:
             shared.sum_gains(self._trees, self._gain)
@@ -273,9 +247,6 @@ class StreamProcessing(Forest):
 
     # ---- votes
 
-    def _new_votes(self, n: int) -> NDArray[np.int64]:
-        return np.zeros((n, EXPERTS, len(self._labels)), np.int64)
-
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
         out = np.empty((len(votes), votes.shape[2]), np.int64)
         mixing.mix(votes, self._loss, out)
@@ -294,25 +265,20 @@ class StreamProcessing(Forest):
 
     def _process_baselines(self, batch: Batch, votes: NDArray[np.int64]) -> None:
         """Take naive Bayes and the linear rule through these rows."""
-        while self._run(BASELINES, 0, 0, self._want, batch, votes, _NO_OUT) != DONE:
+        while self._run(BASELINES, 0, 0, self._want, batch, votes) != DONE:
             self._baselines.enlarge()
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
-        parts = TREES | BASELINES | MIX
-        if op[0] & LEARN:
-            parts = STAGE | TREES | BASELINES | JUDGE
-            if not reuse:  # else the votes of `predict_one` are still there
-                self._one_votes = self._new_votes(1)
-        else:
+        learns = bool(op[0] & LEARN)
+        parts = STAGE | TREES | BASELINES | JUDGE if learns else TREES | BASELINES | MIX
+        if not learns:
             self._widen(X)
-        classes = self._one_votes.shape[2]
-        if self._one_out.shape[1] != classes:
-            self._one_out = np.zeros((1, classes), np.int64)
+        self._one_room(reuse, learns)
         self._n_known = self._one_known[0] = len(self._features)
         batch = self._one_event(X, op, reuse)
         while True:
             ended = self._run(
-                parts, 0, self.n_trees, self._want, batch, self._one_votes, self._one_out
+                parts, 0, self.n_trees, self._want, batch, self._one_votes, self._one_scores
             )
             if ended == DONE:
                 return True
@@ -322,10 +288,6 @@ class StreamProcessing(Forest):
             else:
                 parts &= ~TREES
                 self._baselines.enlarge()
-
-    def _mix_one(self) -> NDArray[Any]:
-        out: NDArray[Any] = self._one_out[0]
-        return out
 
 
 def _too_large(name: Any, value: float) -> str:

@@ -31,7 +31,18 @@ import msgspec
 
 from streamforest.errors import EventError
 from streamforest.io.codec.dead_letters import MAX_KEY, REASONS
-from streamforest.io.codec.events import Bounds, Decoder, Event, check_size, decoder
+from streamforest.io.codec.events import (
+    NAMES,
+    Bounds,
+    Decoder,
+    Event,
+    FieldsDecoder,
+    Names,
+    check_size,
+    decoder,
+    fields_decoder,
+    has_type,
+)
 from streamforest.text import printable
 
 _MAX_MESSAGE = 300  # characters of a function's own error message
@@ -46,8 +57,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     topic: str
 
 
-RecordDecoder = Callable[[Any], Event]
-"""Turns a record of any log into its event; raises only EventError."""
+@dataclass(frozen=True)
+class RecordDecoder:
+    """Turns a record of any log into its event or into its fields; raises only EventError."""
+
+    event: Callable[[Any], Event] | None
+    """A record whose features are in `x`, by the compiled codec; None where label or id are nested fields."""
+    fields: Callable[[Any], dict[str, Any]]
+    """Any record."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +81,25 @@ class Function:
         return f"{self.spec}@{self.version}" if self.version else self.spec
 
 
-def by_value(decode: Decoder) -> RecordDecoder:
+def by_value(decode: Decoder | None, fields: FieldsDecoder) -> RecordDecoder:
     """The codec, which reads the value; the key only has to be short enough to be sent on."""
 
-    def decode_record(record: Any) -> Event:
+    def value_of(record: Any) -> bytes | None:
         if record.key is not None:
             _check_key(record.key)
-        return decode(record.value)
+        value: bytes | None = record.value
+        return value
 
-    return decode_record
+    if decode is None:
+        return RecordDecoder(None, lambda record: fields(value_of(record)))
+    typed = decode
+
+    def decode_event(record: Any) -> Event:
+        if record.key is not None:
+            _check_key(record.key)
+        return typed(record.value)
+
+    return RecordDecoder(decode_event, lambda record: fields(value_of(record)))
 
 
 def _check_key(key: bytes) -> None:
@@ -83,16 +110,19 @@ def _check_key(key: bytes) -> None:
 
 
 def by_function(
-    function: Function, bounds: Bounds, topic: str, labels: bool = False
+    function: Function, bounds: Bounds, topic: str, labels: bool = False, names: Names = NAMES
 ) -> RecordDecoder:
     """A user's function, with the same rules for its result as for a message that the codec reads.
 
     `topic` is that of records which do not say theirs.
     """
     call, spec = function.call, function.spec
-    unpack = decoder("msgpack", dataclasses.replace(bounds, max_bytes=sys.maxsize), labels)
+    any_size = dataclasses.replace(bounds, max_bytes=sys.maxsize)
+    unpack = decoder("msgpack", any_size, labels, names) if has_type(names) else None
+    unpack_fields = fields_decoder("msgpack", any_size)
+    kept = frozenset(("x", "ts", "v", *(name.split(".")[0] for name in names), *names))
 
-    def decode(record: Any) -> Event:
+    def packed(record: Any) -> bytes:
         value = record.value
         check_size(value, bounds)
         if record.key is not None:
@@ -108,13 +138,22 @@ def by_function(
         except (Exception, SystemExit) as error:  # a user's function may raise anything
             details = f"invalid event: {spec}: {type(error).__name__}: {_message(error)}"
             raise EventError(details, "decoder") from None
-        return unpack(_packed(result, spec))
+        return _packed(result, spec, kept)
 
-    return decode
+    def decode_fields(record: Any) -> dict[str, Any]:
+        return unpack_fields(packed(record))
+
+    if unpack is None:
+        return RecordDecoder(None, decode_fields)
+    typed = unpack
+    return RecordDecoder(lambda record: typed(packed(record)), decode_fields)
 
 
-def _packed(result: Any, spec: str) -> bytes:
-    """What a function returned, as a message that the codec reads: so the same rules hold for it."""
+def _packed(result: Any, spec: str, kept: frozenset[str]) -> bytes:
+    """What a function returned, as a message that the codec reads: so the same rules hold for it.
+
+    Beside `x` only the fields that are `kept` count; a record without `x` is all features.
+    """
     if isinstance(result, Event):
         result = msgspec.structs.asdict(result)
     if not isinstance(result, Mapping):
@@ -123,7 +162,8 @@ def _packed(result: Any, spec: str) -> bytes:
             f"invalid event: {spec} returned a {kind}, not a dict or an Event", "decoder"
         )
     try:
-        fields = {name: result[name] for name in Event.__struct_fields__ if name in result}
+        known = None if "x" not in result else kept
+        fields = {name: result[name] for name in result if known is None or name in known}
         if isinstance(fields.get("x"), Mapping):
             fields["x"] = dict(fields["x"])
         return _pack(fields)

@@ -39,7 +39,7 @@ class Bounds:
 
     max_bytes: int = 1 << 20
     """Of the whole message."""
-    max_text: int = 256
+    max_text_length: int = 256
     """Characters of a label, an id, a feature's name or a category."""
     max_depth: int = 32
     """Levels of nested arrays and objects, in unknown fields too."""
@@ -49,14 +49,14 @@ class Bounds:
     def rules(self) -> str:
         """The limits as text for the journal: recovery must apply the same ones."""
         return (
-            f"max_bytes={self.max_bytes} max_text={self.max_text} max_depth={self.max_depth} "
-            f"max_items={self.max_items}"
+            f"max_bytes={self.max_bytes} max_text_length={self.max_text_length} "
+            f"max_depth={self.max_depth} max_items={self.max_items}"
         )
 
 
 BOUNDS = Bounds()
-Text = Annotated[str, Meta(max_length=BOUNDS.max_text)]
-Name = Annotated[str, Meta(max_length=BOUNDS.max_text, description="a feature's name")]
+Text = Annotated[str, Meta(max_length=BOUNDS.max_text_length)]
+Name = Annotated[str, Meta(max_length=BOUNDS.max_text_length, description="a feature's name")]
 Value = float | bool | Text | None
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Time = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]  # which NaN is not
@@ -75,18 +75,41 @@ class Event(msgspec.Struct, gc=False):
     v: Whole = VERSION
 
 
+def is_label(event: Event) -> bool:
+    """Whether a message is the label of an event that comes by itself."""
+    return event.x is msgspec.UNSET  # type: ignore[comparison-overlap]
+
+
 Decoder = Callable[[bytes | None], Event]
+FieldsDecoder = Callable[[bytes | None], dict[str, Any]]
+Names = tuple[str, str, str]
+"""How label, id and coarse label are called in a message."""
+NAMES: Names = ("y", "id", "coarse")
+
+
+def has_type(names: Names) -> bool:
+    """Whether messages with these names can be decoded by type: nested fields cannot.
+
+    >>> has_type(("label", "id", "coarse")), has_type(("after.label", "id", "coarse"))
+    (True, False)
+    """
+    free = {*names, "x", "ts", "v"}
+    return len(free) == 6 and not any("." in name for name in names)
 
 
 def event_type(
-    bounds: Bounds, raw: bool = False, strict: bool = False, labels: bool = False
+    bounds: Bounds,
+    raw: bool = False,
+    strict: bool = False,
+    labels: bool = False,
+    names: Names = NAMES,
 ) -> Any:
     """The type of an event within these bounds.
 
     With `raw` a vector may be bytes; with `strict` unknown fields are refused; with `labels` a message
     may be a label alone, whose `x` is UNSET.
     """
-    text = Annotated[str, Meta(max_length=bounds.max_text)]
+    text = Annotated[str, Meta(max_length=bounds.max_text_length)]
     label = bool | Whole | float | text | None
     x: Any = dict[text, float | bool | text | None] | Vector
     x = x | bytes if raw else x
@@ -102,10 +125,13 @@ def event_type(
         ],
         gc=False,
         forbid_unknown_fields=strict,
+        rename=dict(zip(NAMES, names)),
     )
 
 
-def decoder(format: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False) -> Decoder:
+def decoder(
+    format: Format = "json", bounds: Bounds = BOUNDS, labels: bool = False, names: Names = NAMES
+) -> Decoder:
     """A function that turns a message's bytes into its event; it raises only `EventError`.
 
     With `labels` a message without `x` is the label of an event that arrives separately, earlier or
@@ -119,7 +145,7 @@ def decoder(format: Format = "json", bounds: Bounds = BOUNDS, labels: bool = Fal
     ...
     streamforest.errors.EventError: invalid event: Object missing required field `x`
     """
-    parse = _parser(format, bounds, labels)
+    parse = _parser(format, bounds, labels, names)
     max_bytes = bounds.max_bytes
 
     def decode(value: bytes | None) -> Event:
@@ -178,7 +204,9 @@ def checked(event: Any, bounds: Bounds) -> Event:
     return result
 
 
-def _parser(format: Format, bounds: Bounds, labels: bool) -> Callable[[Any], Any]:
+def _parser(
+    format: Format, bounds: Bounds, labels: bool, names: Names = NAMES
+) -> Callable[[Any], Any]:
     """A function that parses an event within limits of nesting and of items.
 
     An event without unknown fields cannot be deeper than its type. So a parser that refuses unknown fields
@@ -187,11 +215,17 @@ def _parser(format: Format, bounds: Bounds, labels: bool) -> Callable[[Any], Any
     more items than bytes, so items are counted only in large messages.
     """
     module = msgspec.json if format == "json" else msgspec.msgpack
-    is_deeper = json_is_deeper if format == "json" else _msgpack_is_deeper
+    known = ("x", "ts", "v", *names)
+
+    def is_deeper(value: bytes, max_depth: int) -> bool:
+        if format == "json":
+            return json_is_deeper(value, max_depth)
+        return msgpack_is_deeper(value, max_depth, known)
+
     holds_more = json_holds_more if format == "json" else msgpack_holds_more
     raw = format != "json"
-    strict = module.Decoder(event_type(bounds, raw, strict=True, labels=labels)).decode
-    lenient = module.Decoder(event_type(bounds, raw, labels=labels)).decode
+    strict = module.Decoder(event_type(bounds, raw, True, labels, names)).decode
+    lenient = module.Decoder(event_type(bounds, raw, False, labels, names)).decode
     max_depth, max_items, has_unknown = bounds.max_depth, bounds.max_items, False
 
     def parse(value: bytes) -> Any:
@@ -213,8 +247,34 @@ def _parser(format: Format, bounds: Bounds, labels: bool) -> Callable[[Any], Any
     return parse
 
 
-def _msgpack_is_deeper(value: bytes, max_depth: int) -> bool:
-    return msgpack_is_deeper(value, max_depth, Event.__struct_fields__)
+def fields_decoder(format: Format = "json", bounds: Bounds = BOUNDS) -> FieldsDecoder:
+    """A function that turns the bytes of any message into its fields; it raises only `EventError`.
+
+    >>> fields_decoder()(b'{"amount": 3, "colour": {"name": "red"}}')
+    {'amount': 3, 'colour': {'name': 'red'}}
+    """
+    module = msgspec.json if format == "json" else msgspec.msgpack
+    is_deeper = json_is_deeper if format == "json" else msgpack_is_deeper
+    holds_more = json_holds_more if format == "json" else msgpack_holds_more
+    parse: Callable[[bytes], Any] = module.Decoder(dict[str, Any]).decode
+    max_bytes, max_depth, max_items = bounds.max_bytes, bounds.max_depth, bounds.max_items
+
+    def decode(value: bytes | None) -> dict[str, Any]:
+        if value is None or len(value) > max_bytes:
+            check_size(value, bounds)
+        assert value is not None
+        if len(value) > max_items and holds_more(value, max_items):
+            raise _too_many(max_items)
+        if is_deeper(value, max_depth):
+            raise _too_deep(max_depth)
+        try:
+            return parse(value)  # type: ignore[no-any-return]
+        except msgspec.ValidationError as error:
+            raise invalid(error) from None
+        except (ValueError, RecursionError) as error:
+            raise EventError(f"invalid event: {error}", "undecodable") from None
+
+    return decode
 
 
 def _too_deep(max_depth: int) -> EventError:

@@ -63,7 +63,7 @@ class Assignment(abc.ABC):
         self.consumer: Any = None
         self.partitions: list[TopicPartition] = []
         self.membership: Any = None
-        """The group metadata as of the assignment: nothing else is ever committed with (trap A)."""
+        """The group metadata as of the assignment: nothing else is ever committed with (workaround A)."""
         self.is_standby = False
         """Whether another member owns everything."""
         self._attached = False
@@ -154,9 +154,11 @@ def silence(seconds: float, settings: KafkaSettings) -> str | None:
 class TopicCheck:
     """Tells partitions that another member owns from those that are gone with their topic."""
 
-    def __init__(self, settings: KafkaSettings, patience: float = 20.0) -> None:
+    def __init__(self, settings: KafkaSettings, grace_seconds: float = 20.0) -> None:
         self._settings = settings
-        self._patience = patience  # seconds; a broker that starts up may not know its topics yet
+        self._grace_seconds = (
+            grace_seconds  # seconds; a broker that starts up may not know its topics yet
+        )
         self._since: float | None = None
 
     def look(self, consumer: Any) -> None:
@@ -168,7 +170,7 @@ class TopicCheck:
             self._since = None
             return
         self._since = now if self._since is None else self._since
-        if now - self._since >= self._patience:
+        if now - self._since >= self._grace_seconds:
             raise BrokerError(
                 f"the broker at {self._settings.servers} has no topic {gone[0]!r} any more: put it "
                 "back, or start the pipeline under another name with a new one"
@@ -184,7 +186,7 @@ def subscribed(settings: KafkaSettings, assignor: Any, listener: Any) -> Any:
         topics = settings.topics.inputs
         consumer.subscribe(topics, listener=listener)
         for topic in topics:
-            if not consumer.partitions_for_topic(topic):  # before the first poll: trap D
+            if not consumer.partitions_for_topic(topic):  # before the first poll: workaround D
                 raise BrokerError(
                     f"the broker at {settings.servers} has no topic {topic!r}: "
                     "make it, or run with --create-topics"

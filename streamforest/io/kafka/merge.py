@@ -1,144 +1,157 @@
-"""Several partitions read side by side, by the time of their records.
+"""The order in which records of several partitions are processed: a merge by record time.
 
-A consumer that catches up gets a day of events from one partition before the first label of another:
-everything in between would have to wait in a store. So records are handed on in the order of their
-timestamps, in runs: the partition whose next record is the oldest goes on until it is a little ahead of
-the next one. A partition that is known to have more but has brought nothing yet is waited for, a bounded
-time; after that the others go on without it until it brings something again. One whose next record lies far
-ahead of all others (the year 9999) is not held up for ever either: now and then one record of it goes first.
-Nothing here decides what is right: the order becomes true by being journalled.
+The next record is the one with the smallest (time, topic, partition, offset). Its time is the highest record
+timestamp in its partition up to and with it: within a partition the offsets decide, whatever the timestamps
+say. So the order is a function of the records alone. How they are cut into polls does not change it, nor does
+any clock, as long as every partition that has unread records is waited for.
+
+Whether it has any, and how long it is waited for, the caller says. After that time the others go on without
+it until it brings records again. What was then done stands in the journal.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
 from typing import Any
 
-from streamforest.io.log import Partition, RecordSlice
+from streamforest.io.log import Partition, Records
 
-SLACK_MS = 100
-"""A run may be ahead by this much: runs stay long, and so does not the journal."""
-_PASSED = 5.0  # seconds
-HELD = 2_000
-"""Records of one partition in hand; it is not read further until there are fewer."""
-HELD_BYTES = 128 << 20
-"""What all of them may take, each partition its share; one message always has room."""
-_MESSAGE = 1 << 20
+MAX_RECORDS = 1_000
+"""Records buffered of one partition; it is not read further until half of them are processed."""
+_ALL_RECORDS = 64_000  # of all partitions: with many of them, each has less
+_FEWEST = 50
+MAX_BYTES = 128 << 20
+"""Bytes of all buffered records, each partition its share; one poll of a partition always has room."""
+
+WaitFor = Callable[[Partition], float]
+"""How many seconds a partition without buffered records is waited for; 0 if it has no unread ones."""
 
 
-class Alignment:
-    """Records in hand, by partition.
+@dataclass(slots=True)
+class _Buffer:
+    """Records of one partition that were read and are not processed yet."""
+
+    partition: Partition
+    time: int
+    """The highest timestamp of the records that were processed; 0 if none had one."""
+    records: deque[Any] = field(default_factory=deque)
+    sizes: deque[int] = field(default_factory=deque)
+    """In bytes, of each of them."""
+    bytes: int = 0
+    full: bool = False
+    empty_since: float | None = None
+    """When it was first found empty although it has unread records."""
+
+
+class Merge:
+    """Buffered records by partition, handed out in order.
 
     >>> from types import SimpleNamespace as R
-    >>> aligned = Alignment(patience=1.0, slack_ms=0)
-    >>> first, second, third = (R(offset=i, timestamp=at, key=None, value=b"") for i, at in
+    >>> merge = Merge({("events", 0): 0, ("labels", 0): 0})
+    >>> first, second, third = (R(offset=i, timestamp=at, key=None, value=b"", headers=[]) for i, at in
     ...                         ((0, 10), (1, 30), (0, 20)))
-    >>> aligned.add(("events", 0), [first, second])
-    >>> aligned.add(("labels", 0), [third])
-    >>> [s[:3] for s in aligned.take(10, now=0.0, behind=lambda empty: [])]
-    [(('events', 0), 0, 1), (('labels', 0), 0, 1), (('events', 0), 1, 2)]
+    >>> merge.add(("events", 0), [first, second])
+    >>> merge.add(("labels", 0), [third])
+    >>> merge.take(10, now=0.0, wait_for=lambda partition: 0.0).partitions
+    [('events', 0), ('labels', 0), ('events', 0)]
     """
 
     def __init__(
         self,
-        patience: float,
-        slack_ms: int = SLACK_MS,
-        held: int = HELD,
-        held_bytes: int = HELD_BYTES,
+        times: Mapping[Partition, int],
+        max_records: int = MAX_RECORDS,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
-        self._patience = patience
-        self._slack = slack_ms
-        self._most = held
-        self._most_bytes = held_bytes
-        self._held: dict[Partition, deque[Any]] = {}
-        self._bytes: dict[Partition, int] = {}
-        self._since: dict[Partition, float] = {}
-        self._passed: dict[Partition, float] = {}
-
-    def begin(self, partitions: Collection[Partition]) -> None:
-        """Forget everything in hand: these are read from elsewhere now."""
-        self._held = {partition: deque() for partition in sorted(partitions)}
-        self._bytes = dict.fromkeys(self._held, 0)
-        self._since, self._passed = {}, {}
+        """`times` has the highest timestamp of each partition before the first record that is added."""
+        self._buffers = [_Buffer(partition, time) for partition, time in sorted(times.items())]
+        self._rank = {buffer.partition: rank for rank, buffer in enumerate(self._buffers)}
+        self._heap: list[tuple[int, int]] = []
+        """Time of the first buffered record and rank of its partition, for those that have one."""
+        count = max(1, len(self._buffers))
+        self._max_records = max(_FEWEST, min(max_records, _ALL_RECORDS // count))
+        self._max_bytes = max_bytes // count
 
     def add(self, partition: Partition, records: list[Any]) -> None:
         """Records that were read."""
-        self._held.setdefault(partition, deque()).extend(records)
-        self._bytes[partition] = self._bytes.get(partition, 0) + sum(map(size_of, records))
-        self._since.pop(partition, None)
+        if not records:
+            return
+        rank = self._rank[partition]
+        buffer = self._buffers[rank]
+        if not buffer.records:
+            heappush(self._heap, (max(buffer.time, records[0].timestamp), rank))
+        sizes = list(map(size_of, records))
+        buffer.records.extend(records)
+        buffer.sizes.extend(sizes)
+        buffer.bytes += sum(sizes)
+        buffer.empty_since = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+        return sum(len(buffer.records) for buffer in self._buffers)
+
+    def buffered(self, partition: Partition) -> int:
+        """How many records of a partition wait; any thread may ask."""
+        rank = self._rank.get(partition)
+        return 0 if rank is None else len(self._buffers[rank].records)
 
     def full(self) -> set[Partition]:
-        """Partitions of which enough is in hand."""
-        share = max(_MESSAGE, self._most_bytes // max(1, len(self._held)))
-        return {
-            p
-            for p, held in self._held.items()
-            if len(held) >= self._most or self._bytes[p] >= share
-        }
+        """Partitions that are not to be read further for now."""
+        for buffer in self._buffers:
+            room = 2 if buffer.full else 1
+            buffer.full = (
+                len(buffer.records) * room >= self._max_records
+                or buffer.bytes * room >= self._max_bytes
+            )
+        return {buffer.partition for buffer in self._buffers if buffer.full}
 
-    def take(
-        self,
-        most: int,
-        now: float,
-        behind: Callable[[list[Partition]], Collection[Partition]],
-    ) -> list[RecordSlice]:
-        """The next records, at most so many; nothing while a partition is worth waiting for.
-
-        `behind` tells which of some partitions without records in hand have more to bring.
-        """
-        if self._waits(now, behind):
-            return []
-        taken: list[RecordSlice] = []
-        while most > 0:
-            heads = sorted((h[0].timestamp, p) for p, h in self._held.items() if h)
-            if not heads:
+    def take(self, max_records: int, now: float, wait_for: WaitFor) -> Records:
+        """The next records, at most so many; none while a partition is waited for."""
+        taken = Records()
+        if self.waits(now, wait_for):
+            return taken
+        heap, buffers = self._heap, self._buffers
+        partitions, records = taken.partitions, taken.records
+        while heap and len(records) < max_records:
+            time, rank = heap[0]
+            buffer = buffers[rank]
+            held = buffer.records
+            records.append(held.popleft())
+            partitions.append(buffer.partition)
+            buffer.time = time
+            buffer.bytes -= buffer.sizes.popleft()
+            if held:
+                timestamp = held[0].timestamp
+                heapreplace(heap, (timestamp if timestamp > time else time, rank))
+                continue
+            heappop(heap)
+            if _waits(buffer, now, wait_for):
                 break
-            partition = self._next(heads, now)
-            others = [at for at, other in heads if other != partition]
-            until = min(others) + self._slack if others else None
-            run = self._run(self._held[partition], until, most)
-            most -= len(run)
-            self._bytes[partition] -= sum(map(size_of, run))
-            taken.append(RecordSlice(partition, run[0].offset, run[-1].offset + 1, run))
-            if not self._held[partition] and self._waits(now, behind):
-                break  # it may have brought only a part of what there is
         return taken
 
-    def _next(self, heads: list[tuple[int, Partition]], now: float) -> Partition:
-        """The partition with the oldest record, or one that was passed over for very long."""
-        for _, partition in heads[1:]:
-            if now - self._passed.setdefault(partition, now) > max(_PASSED, self._patience):
-                self._passed[partition] = now
-                return partition
-        self._passed.pop(heads[0][1], None)
-        return heads[0][1]
+    def waits(self, now: float, wait_for: WaitFor) -> bool:
+        """Whether nothing can be handed out, because a partition is waited for or nothing is there."""
+        if not self._heap:
+            return True
+        waited = [_waits(b, now, wait_for) for b in self._buffers if not b.records]
+        return any(waited)  # all of them, since each notes since when
 
-    @staticmethod
-    def _run(held: deque[Any], until: int | None, most: int) -> list[Any]:
-        run = [held.popleft()]
-        while held and len(run) < most and (until is None or held[0].timestamp <= until):
-            run.append(held.popleft())
-        return run
 
-    def _waits(
-        self, now: float, behind: Callable[[list[Partition]], Collection[Partition]]
-    ) -> bool:
-        empty = [p for p, held in self._held.items() if not held]
-        if not empty or not len(self):
-            return False
-        missing = set(behind(empty))
-        for partition in empty:
-            if partition in missing:
-                self._since.setdefault(partition, now)
-            else:
-                self._since.pop(partition, None)
-        return any(now - self._since[p] < self._patience for p in missing)
+def _waits(buffer: _Buffer, now: float, wait_for: WaitFor) -> bool:
+    """Whether an empty partition is waited for; notes since when it is."""
+    seconds = wait_for(buffer.partition)
+    if seconds <= 0:
+        buffer.empty_since = None
+        return False
+    if buffer.empty_since is None:
+        buffer.empty_since = now
+    return now - buffer.empty_since < seconds
 
 
 def size_of(record: Any) -> int:
     """Bytes of a record, more or less."""
-    return len(record.value or b"") + len(record.key or b"")
+    size = len(record.value or b"") + len(record.key or b"")
+    if record.headers:
+        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+    return size

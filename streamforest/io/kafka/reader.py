@@ -24,8 +24,8 @@ from streamforest.io.kafka.merge import size_of
 from streamforest.io.log import LogUnavailable, Partition
 
 _WAIT_SECONDS = 60.0  # for a record that must be in the log
-_MAX_BUFFERED = 20_000  # records held of one partition while another is read
-_MAX_BUFFERED_BYTES = 64 << 20  # and their bytes
+_MAX_BUFFERED = 20_000  # records buffered of one partition while another is read
+_MAX_BUFFERED_BYTES = 128 << 20  # of all partitions, each its share
 
 
 @contextmanager
@@ -163,56 +163,64 @@ def _poll(consumer: Any, timeout_ms: int = 500) -> Any:
 
 
 class KafkaReader:
-    """Stretches of several partitions in the journal's order, each partition read forward once."""
+    """Records of several partitions in the journal's order, each partition read forward once."""
 
     def __init__(self, client: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
         self._consumer = _consumer(client)
-        self._held: dict[TopicPartition, deque[Any]] = {}
+        self._buffers: dict[TopicPartition, deque[Any]] = {}
         self._bytes: Counter[TopicPartition] = Counter()
         self._positions = {
             TopicPartition(*partition): offset for partition, offset in positions.items()
         }
         self._consumer.assign(list(self._positions))
         for tp, offset in self._positions.items():
-            self._held[tp] = deque()
+            self._buffers[tp] = deque()
             self._consumer.seek(tp, offset)
 
-    def take(self, partition: Partition, first: int, end: int) -> list[Any]:
-        """The records from `first` to before `end`."""
+    def take(
+        self, partition: Partition, first: int, end: int, max_records: int | None = None
+    ) -> list[Any]:
+        """The records from `first` to before `end`, or the first `max_records` of them."""
         tp = TopicPartition(*partition)
-        if tp not in self._held:
+        if tp not in self._buffers:
             self._add(tp, first)
-        held = self._held[tp]
+        buffer = self._buffers[tp]
         deadline = time.monotonic() + _WAIT_SECONDS
-        while not held or held[-1].offset < end - 1:
+        while not self._skip_to(tp, first) or not _holds(buffer, end, max_records):
             if self._fill(tp):
                 deadline = time.monotonic() + _WAIT_SECONDS
             elif time.monotonic() > deadline:
                 _ends(self._consumer, [tp])  # LogUnavailable if the broker is away
                 raise RecoveryError(_gone(partition, first))
-        while held[0].offset < first:
-            self._bytes[tp] -= size_of(held.popleft())
-        if held[0].offset != first:
+        if max_records is None and buffer[0].offset != first:
             raise RecoveryError(_gone(partition, first))
-        taken = []
-        while held and held[0].offset < end:
-            taken.append(held.popleft())
+        taken: list[Any] = []
+        while buffer and buffer[0].offset < end and len(taken) != max_records:
+            taken.append(buffer.popleft())
         self._bytes[tp] -= sum(map(size_of, taken))
         return taken
+
+    def _skip_to(self, tp: TopicPartition, first: int) -> bool:
+        """Drop records before an offset; whether there are any after it."""
+        buffer = self._buffers[tp]
+        while buffer and buffer[0].offset < first:
+            self._bytes[tp] -= size_of(buffer.popleft())
+        return bool(buffer)
 
     def _add(self, tp: TopicPartition, first: int) -> None:
         """Begin to read a partition that was added while the pipeline ran."""
         offsets = {other: _position(self._consumer, other) for other in self._positions}
         self._positions[tp] = first
-        self._held[tp] = deque()
+        self._buffers[tp] = deque()
         self._consumer.assign(list(self._positions))
         for other, position in {**offsets, tp: first}.items():
             self._consumer.seek(other, position)
 
     def _fill(self, wanted: TopicPartition) -> bool:
         """Poll once; other partitions with a full buffer are paused. Returns whether `wanted` got records."""
-        for tp, held in self._held.items():
-            full = len(held) >= _MAX_BUFFERED or self._bytes[tp] >= _MAX_BUFFERED_BYTES
+        share = _MAX_BUFFERED_BYTES // max(1, len(self._buffers))
+        for tp, buffer in self._buffers.items():
+            full = len(buffer) >= _MAX_BUFFERED or self._bytes[tp] >= share
             if tp != wanted and full:
                 self._consumer.pause(tp)
             else:
@@ -223,13 +231,20 @@ class KafkaReader:
             (tp, offset), *_ = error.args[0].items()
             raise RecoveryError(_gone(tuple(tp), offset)) from error
         for tp, records in polled.items():
-            self._held[tp].extend(records)
+            self._buffers[tp].extend(records)
             self._bytes[tp] += sum(map(size_of, records))
         return wanted in polled
 
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close(autocommit=False)
+
+
+def _holds(buffer: deque[Any], end: int, max_records: int | None) -> bool:
+    """Whether a buffer has all records before `end`, or as many as are wanted."""
+    if max_records is not None and len(buffer) >= max_records:
+        return True
+    return bool(buffer[-1].offset >= end - 1)
 
 
 def _gone(partition: Partition, first: int) -> str:

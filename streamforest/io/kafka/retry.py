@@ -92,7 +92,7 @@ class RetryPolicy:
             )
 
     def back_off(self, what: str, error: KafkaError) -> None:
-        """Sleep a little longer after each failure in a row; give up on what time cannot mend."""
+        """Sleep a little longer after each failure in a row; give up on what waiting cannot fix."""
         if isinstance(error, UnknownTopicOrPartitionError):
             raise BrokerError(f"{what}: a topic is missing: {error}") from error
         if isinstance(error, AuthorizationError):

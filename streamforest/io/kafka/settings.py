@@ -35,8 +35,10 @@ class KafkaSettings:
     """How often the client looks for new partitions."""
     stall_seconds: float = 60.0
     fetch_bytes: int = 16 << 20
-    merge_wait_seconds: float | None = None
-    """Merge partitions by record time, and wait for a slow one at most this long; None: no merge."""
+    order: str = "time"
+    """`time`: partitions are merged by record time; `arrival`: records are taken as polls bring them."""
+    order_wait_seconds: float = 1.0
+    """How long the merge waits for a partition with unread records that came after it began."""
     security: Security = Security()  # noqa: RUF009 - frozen
     partition: int | None = None
     """The one partition that is read, if each has its own model."""

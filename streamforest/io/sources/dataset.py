@@ -38,9 +38,9 @@ class ClassSchedule:
 
 
 class RecordedRow:
-    """A row as a record of partition 0: an event, or the bytes of its line."""
+    """A row as a record of partition 0: an event, the fields of a table's row, or the bytes of a line."""
 
-    __slots__ = ("_value", "event", "offset", "problem")
+    __slots__ = ("_value", "event", "offset", "problem", "record")
     timestamp = 0
     key = None
     headers: Any = ()
@@ -48,29 +48,33 @@ class RecordedRow:
     def __init__(
         self,
         offset: int,
-        event: Event | None,
+        event: Event | None = None,
         value: bytes | None = None,
         problem: str | None = None,
+        record: dict[str, Any] | None = None,
     ) -> None:
         self.offset = offset
         self.problem = problem
         """Why it is invalid, if the source knows already; the codec then does not read it."""
         self.event = event
+        self.record = record
         self._value = value
 
     @property
     def value(self) -> bytes | None:
         """The bytes; encoded on demand, for a dead letter or a replay."""
-        if self._value is None and self.event is not None:
+        if self._value is None and (self.event is not None or self.record is not None):
             return encode(self.fields())
         return self._value
 
     def at(self, offset: int) -> RecordedRow:
         """The same row with another offset."""
-        return RecordedRow(offset, self.event, self._value, self.problem)
+        return RecordedRow(offset, self.event, self._value, self.problem, self.record)
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the event's message."""
+        """The fields of its message."""
+        if self.record is not None:
+            return self.record
         event = self.event
         assert event is not None
         fields: dict[str, Any] = {"x": event.x}
@@ -78,6 +82,17 @@ class RecordedRow:
             if getattr(event, name) is not None:
                 fields[name] = getattr(event, name)
         return fields
+
+
+def place_of(record: Any, partition: tuple[str, int]) -> str:
+    """Where a record is, for people: a row of a file, or an offset of a topic's partition.
+
+    >>> place_of(RecordedRow(4, None), ("a.csv", 0))
+    'a.csv, row 5'
+    """
+    if isinstance(record, RecordedRow):
+        return f"{partition[0]}, row {record.offset + 1}"
+    return f"{partition[0]}-{partition[1]}@{record.offset}"
 
 
 class Source(Protocol):

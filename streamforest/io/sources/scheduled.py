@@ -11,8 +11,11 @@ import numpy as np
 from streamforest.datasets import Label
 from streamforest.datasets.schedule import schedule_rows
 from streamforest.errors import ConfigError, EventError
-from streamforest.io.codec.events import decoder
+from streamforest.io.codec.events import BOUNDS, Bounds, fields_decoder
+from streamforest.io.features.layout import label_of
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.sources.dataset import ClassSchedule, RecordedRow, Source
+from streamforest.io.sources.tables import DEFAULT_RULES
 from streamforest.text import shown
 
 
@@ -22,11 +25,17 @@ class ScheduledFile:
     Events without a label, and invalid ones, keep their position in the file.
     """
 
-    def __init__(self, source: Source, classes: ClassSchedule) -> None:
+    def __init__(
+        self,
+        source: Source,
+        classes: ClassSchedule,
+        rules: FeatureRules = DEFAULT_RULES,
+        bounds: Bounds = BOUNDS,
+    ) -> None:
         self._source, self._classes = source, classes
         self.topic, self.total = source.topic, source.total
         rows = list(source.rows(0))
-        labels = _labels(rows)
+        labels = _labels(rows, rules, bounds)
         known = list(dict.fromkeys(label for label in labels if label is not None))
         codes = {label: code for code, label in enumerate(known)}
         labelled = [i for i, label in enumerate(labels) if label is not None]
@@ -52,13 +61,18 @@ class ScheduledFile:
             yield self._rows[number].at(number)
 
 
-def _labels(rows: list[RecordedRow]) -> list[Label | None]:
-    decode = decoder()
+def _labels(rows: list[RecordedRow], rules: FeatureRules, bounds: Bounds) -> list[Label | None]:
+    decode = fields_decoder(bounds=bounds)
     labels: list[Label | None] = []
     for row in rows:
         try:
-            event = row.event if row.event is not None else decode(row.value)
-            labels.append(event.y)
+            if row.event is not None:
+                labels.append(row.event.y)
+            elif row.problem is not None:
+                labels.append(None)
+            else:
+                fields = row.record if row.record is not None else decode(row.value)
+                labels.append(label_of(fields, rules, bounds)[0])
         except EventError:
             labels.append(None)
     return labels

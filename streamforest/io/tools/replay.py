@@ -1,7 +1,8 @@
 """Replay: sends a recorded set or file to a topic, as if it were happening now.
 
 The same source and the same options give the same messages in the same partitions, bad ones
-included. Only their times differ.
+included. Only their times differ. Without a rate the rows are stamped 1 ms apart, whatever the speed at which
+they are sent, so that a pipeline that merges partitions by record time gets the order of the file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from kafka import KafkaProducer
+from kafka import KafkaProducer, TopicPartition
+from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError, MessageSizeTooLargeError
 
 from streamforest.errors import BrokerError
@@ -29,6 +31,7 @@ from streamforest.io.sources.dataset import RecordedRow, Source
 log = logging.getLogger(__name__)
 
 _BATCH = 2_000  # messages between two checks of their outcome
+_AHEAD_MS = 50 * 60_000  # a broker refuses timestamps more than an hour ahead
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,19 @@ class ReplayOptions:
     """Messages to skip, because an earlier replay with the same options has sent them."""
     vectors: bool = False
     """Send the features as an array, in the source's order, instead of by name."""
+    label: str = "y"
+    id: str = "id"
+    """How the messages call label and id: as the rows of a table do, and the pipeline that reads them."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a replay."""
+    """One message of a replay; `number` is that of the row, and of the row after which a label is sent."""
 
     topic: str
     partition: int
     value: bytes
+    number: int
 
 
 def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
@@ -76,36 +83,50 @@ def messages(source: Source, options: ReplayOptions) -> Iterator[Message]:
         for row in source.rows(0):
             partition = number % options.partitions
             if options.bad and draw.random() < options.bad:
-                yield Message(options.topic, partition, bad_value(draw))
+                yield Message(options.topic, partition, bad_value(draw), number)
                 number += 1
                 partition = number % options.partitions
             fields = _fields(row, f"{loop}-{row.offset}", options)
             if options.label_delay and fields is not None:
-                waiting.append((fields["id"], fields.pop("y", None), partition))
+                late = fields[options.id], fields.pop(options.label, None), partition
+                waiting.append(late)
             value = (row.value or b"") if fields is None else encode(fields, options.format)
-            yield Message(options.topic, partition, value)
-            number += 1
+            yield Message(options.topic, partition, value, number)
             if len(waiting) > options.label_delay:
-                yield _label(labels, waiting.popleft(), options)
-    for late in waiting:
-        yield _label(labels, late, options)
+                yield _label(labels, waiting.popleft(), options, number)
+            number += 1
+    for after, late in enumerate(waiting):
+        yield _label(labels, late, options, number + after)
 
 
 def _fields(row: RecordedRow, identity: str, options: ReplayOptions) -> dict[str, Any] | None:
-    """The event to send; None for a line of a file, which is sent as it is."""
+    """The fields to send, with an id; None for a line of a file, which is sent as it is."""
+    if row.record is not None:
+        fields = {options.id: identity, **row.record}
+        return _as_vector(fields, options) if options.vectors else fields
     if row.event is None:
         return None
     fields = {"id": identity, **row.fields()}
     if options.vectors and isinstance(fields["x"], dict):
         fields["x"] = list(fields["x"].values())
+    for name, own in (("y", options.label), ("id", options.id)):
+        if name in fields and name != own:
+            fields[own] = fields.pop(name)
     return fields
 
 
-def _label(topic: str, late: tuple[str, Any, int], options: ReplayOptions) -> Message:
+def _as_vector(fields: dict[str, Any], options: ReplayOptions) -> dict[str, Any]:
+    """A table's row with its features as an array."""
+    own = {name: fields.pop(name) for name in (options.id, options.label) if name in fields}
+    return {**own, "x": list(fields.values())}
+
+
+def _label(topic: str, late: tuple[str, Any, int], options: ReplayOptions, number: int) -> Message:
     """A label, in the partition with the number of its event's."""
     identity, y, partition = late
     partition %= options.label_partitions or options.partitions
-    return Message(topic, partition, encode({"id": identity, "y": y}, options.format))
+    value = encode({options.id: identity, options.label: y}, options.format)
+    return Message(topic, partition, value, number)
 
 
 def bad_value(draw: random.Random) -> bytes:
@@ -141,6 +162,11 @@ def replay(
     if existing != options.partitions:
         log.info("%s exists with %d partitions: these are used", options.topic, existing)
         options = replace(options, partitions=existing)
+    first = None
+    if options.rate is None:
+        first = _first_timestamp(
+            connection, partitions, source.total * options.loops, options.start
+        )
     producer = connect(KafkaProducer, connection, acks="all", linger_ms=20, batch_size=256 * 1024)
     sent, futures = 0, []
     begun = time.monotonic()
@@ -150,7 +176,12 @@ def replay(
                 break
             if options.rate is not None:
                 _wait_until(begun + sent / options.rate, stop)
-            futures.append(producer.send(message.topic, message.value, partition=message.partition))
+            at = None if first is None else first + message.number
+            futures.append(
+                producer.send(
+                    message.topic, message.value, partition=message.partition, timestamp_ms=at
+                )
+            )
             sent += 1
             if len(futures) >= _BATCH:
                 _check(producer, futures)
@@ -187,6 +218,29 @@ def prepare(connection: str | Connection, topics: Mapping[str, int]) -> dict[str
             else:
                 counts[topic["name"]] = len(topic["partitions"])
     return counts
+
+
+def _first_timestamp(
+    connection: str | Connection, topics: Mapping[str, int], rows: int, start: int
+) -> int:
+    """The time of row 0 if rows are 1 ms apart: the last one is of now. Later where the topics already hold
+    records of that time: those came first.
+    """
+    now = int(time.time() * 1000)
+    first, last = now - rows, -1
+    specs = {
+        TopicPartition(topic, partition): OffsetSpec.MAX_TIMESTAMP
+        for topic, count in topics.items()
+        for partition in range(count)
+    }
+    try:
+        with asking(connection) as client:
+            found = client.list_partition_offsets(specs)
+        last = max((offset.timestamp for offset in found.values()), default=-1)
+    except BrokerError as error:
+        log.info("the broker does not tell the time of the last record: %s", error)
+    follows = last + 1 - start
+    return follows if first < follows <= now + _AHEAD_MS - rows else first
 
 
 def _wait_until(due: float, stop: Callable[[], bool]) -> None:

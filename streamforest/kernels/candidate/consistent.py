@@ -17,13 +17,13 @@ from streamforest.kernels.candidate.fringe import (
     observe_structure,
     open_block,
 )
-from streamforest.kernels.candidate.grow import fill_fringe, has_room, split
-from streamforest.kernels.candidate.layout import Record, Trees, count, descend, vote
+from streamforest.kernels.candidate.grow import answer_row, fill_fringe, split
+from streamforest.kernels.candidate.layout import Record, SharedArrays, Trees, count, descend
 from streamforest.kernels.core import rng
 from streamforest.kernels.core.array_table import ArrayTable, array
 from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.entropy import UNIT
-from streamforest.kernels.core.operations import LEARN, PREDICT
+from streamforest.kernels.core.operations import LEARN
 
 PARAMS = np.dtype(
     [
@@ -130,16 +130,12 @@ def _learn_structure(
 
 
 class ForestArrays(NamedTuple):
-    """What belongs to the forest and to no single tree."""
+    """What belongs to this forest and to no single tree."""
 
     params: Annotated[NDArray[np.void], array(PARAMS, 1)]
-    steps: Annotated[NDArray[np.int64], array(np.int64, "steps")]
-    progress: Annotated[NDArray[np.int64], array(np.int64, "trees")]
-    routes: Annotated[NDArray[np.int64], array(np.int64, "trees")]
-    categorical: Annotated[NDArray[np.uint8], array(np.uint8, "known features")]
 
 
-ARRAYS = ArrayTable(Trees, ForestArrays)
+ARRAYS = ArrayTable(Trees, SharedArrays, ForestArrays)
 _view = ARRAYS.view
 
 
@@ -163,21 +159,21 @@ def advance(
     goes on where it stopped. `routes` keeps the leaf of the last row of each tree; with `reuse` it is
     the leaf of row 0, known from predicting it.
     """
-    trees, own = _view(addresses)
+    trees, shared, own = _view(addresses)
     p = own.params[0]
-    progress, routes, categorical, steps = own.progress, own.routes, own.categorical, own.steps
+    progress, routes = shared.progress, shared.routes
+    categorical, steps = shared.categorical, shared.steps
     for t in range(first, last):
         this = trees.tree[t]
         for r in range(progress[t], x.shape[0]):
             i = routes[t] if reuse else descend(trees, t, x[r])
             learns = op[r] & LEARN
-            if learns:
-                if this.n_nodes == 1 and this.n_active == 0:
-                    _fill(trees, t, p, n_features[r])
-                if not has_room(trees, t, i, y[r], p.n_splits, STREAMS, want):
-                    return False
-            if op[r] & PREDICT:
-                vote(trees, t, i, p.hard, votes[r])
+            if learns and this.n_nodes == 1 and this.n_active == 0:
+                _fill(trees, t, p, n_features[r])
+            if not answer_row(
+                trees, t, i, y[r], op[r], p.hard, p.n_splits, STREAMS, want, votes[r]
+            ):
+                return False
             routes[t] = i
             if learns:
                 stream = stream_of(this.seed, this.n_seen, p.p_structure, p.p_ignore)

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.candidate.fringe import growth, leaf_bytes, live_rows, n_dimensions
-from streamforest.kernels.candidate.layout import Trees, clear_candidates, new_leaf
+from streamforest.kernels.candidate.layout import Trees, clear_candidates, new_leaf, vote
 from streamforest.kernels.core.compiling import kernel
+from streamforest.kernels.core.operations import LEARN, PREDICT
 
 # What an arena lacks, in the order of the `want` array that kernels fill in before they return.
 WANT_NODES, WANT_HIST, WANT_BLOCK, WANT_POINT = range(4)
@@ -220,3 +221,27 @@ def fill_fringe(
         leaf.reserved = reserved
         tree.n_active += 1
         tree.fringe_bytes += size
+
+
+@kernel
+def answer_row(
+    trees: Trees,
+    t: int,
+    i: int,
+    y: int,
+    op: int,
+    hard: int,
+    m: int,
+    streams: int,
+    want: NDArray[np.int64],
+    votes: NDArray[np.int64],
+) -> bool:
+    """Answer a row that falls into leaf `i`, if `op` asks for it.
+
+    False, before anything has changed, if there is no room to learn the row, with `want` filled in.
+    """
+    if op & LEARN and not has_room(trees, t, i, y, m, streams, want):
+        return False
+    if op & PREDICT:
+        vote(trees, t, i, hard, votes)
+    return True

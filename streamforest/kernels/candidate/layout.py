@@ -95,6 +95,16 @@ class Trees(NamedTuple):
     born: Annotated[NDArray[np.int64], array(np.int64, "trees", "candidates")]
 
 
+class SharedArrays(NamedTuple):
+    """What belongs to the forest and to no single tree, in both forests."""
+
+    steps: Annotated[NDArray[np.int64], array(np.int64, "steps")]
+    # rows of the batch that each tree is done with; and the leaf of the last one
+    progress: Annotated[NDArray[np.int64], array(np.int64, "trees")]
+    routes: Annotated[NDArray[np.int64], array(np.int64, "trees")]
+    categorical: Annotated[NDArray[np.uint8], array(np.uint8, "known features")]
+
+
 @kernel
 def in_right_set(code: float, point: float) -> int:
     """Whether a category goes right at a split of categories.

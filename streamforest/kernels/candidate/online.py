@@ -19,13 +19,20 @@ from streamforest.kernels.candidate.fringe import (
     observe_structure,
     open_block,
 )
-from streamforest.kernels.candidate.grow import fill_fringe, has_room, split
-from streamforest.kernels.candidate.layout import Record, Trees, count, descend, new_leaf, vote
+from streamforest.kernels.candidate.grow import answer_row, fill_fringe, split
+from streamforest.kernels.candidate.layout import (
+    Record,
+    SharedArrays,
+    Trees,
+    count,
+    descend,
+    new_leaf,
+)
 from streamforest.kernels.core import rng
 from streamforest.kernels.core.array_table import ArrayTable, array
 from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.entropy import UNIT
-from streamforest.kernels.core.operations import LEARN, PREDICT
+from streamforest.kernels.core.operations import LEARN
 
 PARAMS = np.dtype(
     [
@@ -174,19 +181,15 @@ def restart(trees: Trees, t: int) -> None:
 
 
 class ForestArrays(NamedTuple):
-    """What belongs to the forest and to no single tree."""
+    """What belongs to this forest and to no single tree."""
 
     params: Annotated[NDArray[np.void], array(PARAMS, 1)]
-    steps: Annotated[NDArray[np.int64], array(np.int64, "steps")]
-    progress: Annotated[NDArray[np.int64], array(np.int64, "trees")]
-    routes: Annotated[NDArray[np.int64], array(np.int64, "trees")]
-    categorical: Annotated[NDArray[np.uint8], array(np.uint8, "known features")]
     # ranges of the features as of this epoch
     low: Annotated[NDArray[np.float64], array(np.float64, "ranges")]
     high: Annotated[NDArray[np.float64], array(np.float64, "ranges")]
 
 
-ARRAYS = ArrayTable(Trees, ForestArrays)
+ARRAYS = ArrayTable(Trees, SharedArrays, ForestArrays)
 _view = ARRAYS.view
 
 
@@ -208,21 +211,21 @@ def advance(
 
     A leaf draws its tests once the forest is `ready` (ranges are known); until then it only counts.
     """
-    trees, own = _view(addresses)
+    trees, shared, own = _view(addresses)
     p = own.params[0]
-    progress, routes, categorical, steps = own.progress, own.routes, own.categorical, own.steps
+    progress, routes = shared.progress, shared.routes
+    categorical, steps = shared.categorical, shared.steps
     for t in range(first, last):
         this = trees.tree[t]
         for r in range(progress[t], x.shape[0]):
             i = routes[t] if reuse else descend(trees, t, x[r])
             learns = op[r] & LEARN
-            if learns:
-                if this.n_nodes == 1 and this.n_active == 0:
-                    _fill(trees, t, p, n_features[r])
-                if not has_room(trees, t, i, y[r], p.n_thresholds, STREAMS, want):
-                    return False
-            if op[r] & PREDICT:
-                vote(trees, t, i, p.hard, votes[r])
+            if learns and this.n_nodes == 1 and this.n_active == 0:
+                _fill(trees, t, p, n_features[r])
+            if not answer_row(
+                trees, t, i, y[r], op[r], p.hard, p.n_thresholds, STREAMS, want, votes[r]
+            ):
+                return False
             routes[t] = i
             if learns:
                 start = rng.key(this.seed, rng.BAG, this.n_seen)

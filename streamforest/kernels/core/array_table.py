@@ -29,19 +29,22 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
-from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from streamforest.kernels.core.compiling import kernel
-
 _MAX_AXES = 3
-_ROW = 1 + _MAX_AXES  # of a table: an address, then a shape
+ADDRESS, SIZE = 0, 1
+"""A row of a table: the address of an array, then its size along each axis."""
+
+ROW = SIZE + _MAX_AXES
+"""Numbers in a row of a table."""
 
 # numba has no types of these
 _tuple_of: Any = types.BaseTuple.from_types
 _make_array: Any = arrayobj.make_array
 _populate_array: Any = arrayobj.populate_array
 _pack: Any = cgutils.pack_array
+_unpack: Any = cgutils.unpack_tuple
+_null: Any = cgutils.get_null_value
 
 Group = TypeVar("Group", bound=tuple[Any, ...])
 
@@ -121,7 +124,7 @@ class ArrayTable:
             for one, (name, as_declared) in zip(arrays, wanted.items()):
                 _check(name, one, as_declared, sizes)
                 row = [one.ctypes.data, *one.shape]
-                rows.append(row + [0] * (_ROW - len(row)))
+                rows.append(row + [0] * (ROW - len(row)))
         return np.array(rows, np.int64)
 
 
@@ -146,12 +149,12 @@ class Addresses:
         self._grouped = grouped  # from what the forest holds to the groups of the table
         self._made: tuple[tuple[Any, ...], NDArray[np.int64]] = (), np.zeros((0, 0), np.int64)
 
-    def of(self, held: tuple[Any, ...]) -> NDArray[np.int64]:
+    def of(self, arrays: tuple[Any, ...]) -> NDArray[np.int64]:
         """The table of what a forest holds now."""
         made = self._made
-        if not made[0] or not all(map(is_, held, made[0])):
-            table = self._table.addresses(*self._grouped(*held))
-            made = self._made = held, table  # in one step: other threads call this too
+        if not made[0] or not all(map(is_, arrays, made[0])):
+            table = self._table.addresses(*self._grouped(*arrays))
+            made = self._made = arrays, table  # in one step: other threads call this too
         return made[1]
 
 
@@ -179,11 +182,11 @@ def _view_of(
             for kind, one in zip(of_type, of.values()):
 
                 def number(column: int, row: int = row) -> Any:
-                    at = ir.Constant(word, row * _ROW + column)
-                    return builder.load(builder.gep(data, [at]))
+                    index = ir.Constant(word, row * ROW + column)
+                    return builder.load(builder.gep(data, [index]))
 
                 shape = [
-                    ir.Constant(word, d) if isinstance(d, int) else number(1 + axis)
+                    ir.Constant(word, d) if isinstance(d, int) else number(SIZE + axis)
                     for axis, d in enumerate(one.dimensions)
                 ]
                 strides = [ir.Constant(word, one.dtype.itemsize)]
@@ -192,7 +195,7 @@ def _view_of(
                 view = _make_array(kind)(context, builder)
                 _populate_array(
                     view,
-                    data=builder.inttoptr(number(0), view.data.type),
+                    data=builder.inttoptr(number(ADDRESS), view.data.type),
                     shape=_pack(builder, shape, ty=word),
                     strides=_pack(builder, strides, ty=word),
                     itemsize=one.dtype.itemsize,
@@ -210,54 +213,36 @@ def _view_of(
     return made
 
 
-# ---- tables of other forms
+# ---- arrays without an owner
 
 
-def table_of(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """A row for each array: its address, then its shape."""
-    out = np.zeros((len(arrays), _ROW), np.int64)
-    for row, one in zip(out, arrays):
-        if not one.flags.c_contiguous:
-            raise ValueError(f"an array of shape {one.shape} is not contiguous")
-        row[: 1 + one.ndim] = one.ctypes.data, *one.shape
-    return out
+def _codegen_unowned(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """The arguments again, with a null pointer where each array points to its owner."""
 
+    def one(kind: Any, value: Any) -> Any:
+        out = _make_array(kind)(context, builder, value)
+        out.meminfo = _null(out.meminfo.type)
+        out.parent = _null(out.parent.type)
+        return out._getvalue()
 
-class Seats:
-    """The table of a forest, made anew when one of its arrays has been exchanged for another."""
-
-    def __init__(self, spread: Callable[..., Sequence[NDArray[Any]]]) -> None:
-        self._spread = spread  # from what the forest holds to the arrays in the order of the table
-        self._made: tuple[tuple[Any, ...], NDArray[np.int64]] = (), np.zeros((0, 0), np.int64)
-
-    def table(self, held: tuple[Any, ...]) -> NDArray[np.int64]:
-        """The table of what a forest holds now."""
-        made = self._made
-        if not made[0] or not all(map(is_, held, made[0])):
-            made = self._made = held, table_of(self._spread(*held))  # at once: threads ask too
-        return made[1]
+    kind = sig.args[0]
+    if isinstance(kind, types.Array):
+        return one(kind, args[0])
+    members = _unpack(builder, args[0], len(kind))
+    return context.make_tuple(
+        builder, kind, [one(member, value) for member, value in zip(kind, members)]
+    )
 
 
 @intrinsic
-def _pointer(typingctx: Any, address: Any) -> Any:
-    """An address as a pointer."""
-    signature = types.voidptr(types.intp)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return signature, codegen
+def _unowned(typingctx: Any, arrays: Any) -> Any:
+    """Arrays whose references are not counted."""
+    return arrays(arrays), _codegen_unowned
 
 
-pointer: Callable[..., Any] = _pointer
-"""What kernels call: without the typing context that numba adds."""
+unowned: Callable[..., Any] = _unowned
+"""What kernels call: an array, or a group of arrays, that belongs to nobody.
 
-
-@kernel
-def borrowed(array: NDArray[Any]) -> NDArray[Any]:
-    """The same array without an owner, for whoever is done before its owner is.
-
-    Each time an owned array is handed on or taken out of a tuple its references are counted up and down,
-    in loops too; one that is known to have no owner is not counted.
-    """
-    return carray(pointer(array.ctypes.data), array.shape, array.dtype)
+Each time an owned array is handed on or taken out of a tuple its references are counted up and down, in
+loops too; one without an owner is not counted. For functions that return before the owner lets go.
+"""

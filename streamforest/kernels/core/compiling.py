@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba import njit
+from numba.core.caching import _CacheLocator
 
 _KEPT_CACHES = 8
 
@@ -27,7 +28,8 @@ def _cache_folder() -> Path:
     numba looks whether the file of a cached function has changed, not whether a function inlined
     into it has: after an upgrade it would go on running the old one. A folder named after the
     sources cannot be stale. It stands in NUMBA_CACHE_DIR, or in the user's cache folder; of other
-    versions the few that were used last are kept.
+    versions the few that were used last are kept. Every environment and checkout with the same
+    sources uses the same folder (`KernelCacheLocator`).
     """
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
@@ -53,6 +55,35 @@ _config: Any = numba.config
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+class KernelCacheLocator(_CacheLocator):
+    """Where numba keeps a compiled function: by its module's name, whatever path it was installed under.
+
+    numba's own locators add the path and the time of the source file, so that each new environment
+    would compile everything again. The folder's name already says which sources these are.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._module = function.__module__.rpartition("kernels.")[2]
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator:
+        """The locator of a function; numba calls this."""
+        return cls(py_func)
+
+    def get_cache_path(self) -> str:
+        """A folder for each room."""
+        return str(_FOLDER / self._module.rpartition(".")[0])
+
+    def get_source_stamp(self) -> str:
+        """The same for all functions of these sources."""
+        return _FOLDER.name
+
+    def get_disambiguator(self) -> str:
+        """Tells functions of the same name apart."""
+        return f"{self._module}-{self._line}"
+
+
 def kernel(function: _Function) -> _Function:
     """Compile a function for arrays, cached on disk and free of the interpreter's lock.
 
@@ -72,14 +103,15 @@ def routine(function: _Function) -> _Function:
 
 
 def _compile(function: _Function, inline: bool) -> _Function:
-    before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(_FOLDER)
+    before = _config.CACHE_DIR, getattr(_config, "CACHE_LOCATOR_CLASSES", "")
+    _config.CACHE_DIR = str(_FOLDER)  # for a numba without the other setting
+    _config.CACHE_LOCATOR_CLASSES = f"{KernelCacheLocator.__module__}.{KernelCacheLocator.__name__}"
     try:
         cache = os.access(_FOLDER, os.W_OK)
         compile_it = njit(cache=cache, nogil=True, error_model="numpy", forceinline=inline)
         return cast(_Function, compile_it(function))
     finally:
-        _config.CACHE_DIR = before
+        _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = before
 
 
 _NOTICE_AFTER = 2.5  # seconds; loading from the cache is quicker than this, compiling is not

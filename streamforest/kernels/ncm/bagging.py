@@ -1,4 +1,4 @@
-"""Bags of an NCM tree: its leaves filled from a fresh one, and its error on rows outside of them (hi-RF)."""
+"""Bags of an NCM tree: leaves filled from a new bag, and the error on rows outside of the bags (hi-RF)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamforest.kernels.ncm.leaves import count, hist_room
 def refill(tree: Tree, memory: Memory, slots: NDArray[np.int32], bagged: int) -> int:
     """Empty the leaves and fill them from the tree's bag, by the leaf each row lies in (RLP).
 
-    FITS, or HIST: the same call begins anew.
+    FITS, or HIST: the same call then starts again.
     """
     info = tree.info[0]
     info.hist_top = 0
@@ -37,15 +37,15 @@ def refill(tree: Tree, memory: Memory, slots: NDArray[np.int32], bagged: int) ->
 def favourite(tree: Tree, i: int, of_class: NDArray[np.int64], balanced: int) -> int:
     """The class that leaf `i` favours; -1 for an empty leaf."""
     here = tree.node[i]
-    most = 0.0
+    highest = 0.0
     best = -1
     for k in range(here.n_classes):
         y = tree.hist[here.hist + k]
         share = float(tree.hist[here.hist + here.room + k])
         if balanced:
             share /= of_class[y]
-        if share > most:
-            most = share
+        if share > highest:
+            highest = share
             best = y
     return best
 
@@ -58,9 +58,9 @@ def out_of_bag(
     of_class: NDArray[np.int64],
     balanced: int,
 ) -> tuple[int, int]:
-    """Rows in neither the bag that grew the splits nor the one that filled the leaves: how many the
-    tree alone gets wrong, and how many there are. A row that came after the splits was in no bag of
-    theirs.
+    """Rows outside both the bag that grew the splits and the bag that filled the leaves: how many of them
+    the tree alone gets wrong, and how many there are. A row that is newer than the splits is outside the
+    first bag.
     """
     info = tree.info[0]
     favours = np.full(info.n_nodes, -2, np.int32)

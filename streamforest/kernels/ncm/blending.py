@@ -1,24 +1,23 @@
-"""What happens to an NCM forest as a whole: how its votes are mixed, and what all trees forget."""
+"""How the votes of the three experts of an NCM forest are blended, and how blends are judged."""
 
 from __future__ import annotations
+
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.candidate.layout import VOTE_UNIT
+from streamforest.kernels.core.array_table import array
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.operations import LEARN
-from streamforest.kernels.ncm.layout import view
-from streamforest.kernels.ncm.row_memory import forget
-
-TREES, MEANS, NEIGHBOURS = range(3)
-"""The opinions of a forest, in the order of the votes."""
+from streamforest.kernels.ncm.layout import MEANS, NEIGHBOURS, TARGETS, TREES
 
 _PARTS = 4
 
 
 def _blends() -> NDArray[np.float64]:
-    """All ways to give three opinions quarters of the say."""
+    """All ways to share four quarters among three experts."""
     return np.array(
         [
             ((_PARTS - a - b) / _PARTS, a / _PARTS, b / _PARTS)
@@ -32,9 +31,21 @@ BLENDS: NDArray[np.float64] = _blends()
 BLENDS.flags.writeable = False
 
 EVENTS, MISTAKES = range(2)
-"""What `tally` counts since the last epoch."""
+"""What `tally` counts."""
 
-_BLEND_RATE = 0.005
+_RATE = 0.005  # of an event, in the running shares
+
+
+class Blend(NamedTuple):
+    """How the experts do."""
+
+    # running share of events that each blend got right, and the class means by each shrunk covariance
+    blend_correct: Annotated[NDArray[np.float64], array(np.float64, len(BLENDS))]
+    metric_correct: Annotated[NDArray[np.float64], array(np.float64, TARGETS)]
+    # squared distance of the nearest row of a leaf, on average, for each distance of `neighbours`
+    usual: Annotated[NDArray[np.float64], array(np.float64, 2)]
+    # EVENTS and MISTAKES since the last epoch
+    tally: Annotated[NDArray[np.int64], array(np.int64, 2)]
 
 
 @kernel
@@ -45,7 +56,7 @@ def _shares(
     blend: NDArray[np.float64],
     out: NDArray[np.float64],
 ) -> None:
-    """What a vote of each opinion counts; an opinion that is silent leaves its share to the trees."""
+    """The weight of a vote of each expert. Where the neighbours have no answer, the trees get their share."""
     total = 0.0
     for k in range(votes.shape[2]):
         total += votes[r, NEIGHBOURS, k]
@@ -65,12 +76,12 @@ def _score(votes: NDArray[np.int64], r: int, k: int, share: NDArray[np.float64])
 
 
 @routine
-def blend_to(
+def blend_votes(
     votes: NDArray[np.int64], n_trees: int, weights: NDArray[np.float64], out: NDArray[np.int64]
 ) -> None:
-    """One score per row and class: the opinions by their shares.
+    """One score per row and class: the experts by their weights.
 
-    In whole units again: sums of integers do not depend on how many classes stand beside them.
+    Scores are integers, so that later sums do not depend on the number of classes.
     """
     share = np.empty(3)
     for r in range(votes.shape[0]):
@@ -84,47 +95,46 @@ def judge(
     votes: NDArray[np.int64],
     y: NDArray[np.int64],
     op: NDArray[np.uint8],
-    picks: NDArray[np.int64],
+    best_of_means: NDArray[np.int64],
     n_trees: int,
     blends: NDArray[np.float64],
-    step: int,
-    right: NDArray[np.float64],
-    lens_right: NDArray[np.float64],
-    tally: NDArray[np.int64],
+    active: int,
+    state: Blend,
 ) -> None:
-    """Note which blends and lenses had the class of each row that was learned, and whether the
-    blend in use had.
+    """Note which blends and which shrunk covariances got each learned row right, and whether the
+    `active` blend did.
     """
+    right, metric_right, tally = state.blend_correct, state.metric_correct, state.tally
     classes = votes.shape[2]
     share = np.empty(3)
     for r in range(votes.shape[0]):
         if not op[r] & LEARN:
             continue
         tally[EVENTS] += 1
-        for lens in range(lens_right.shape[0]):
-            good = picks[r, lens] == y[r]
-            lens_right[lens] += ((1.0 if good else 0.0) - lens_right[lens]) * _BLEND_RATE
+        for target in range(TARGETS):
+            good = best_of_means[r, target] == y[r]
+            metric_right[target] += ((1.0 if good else 0.0) - metric_right[target]) * _RATE
         hit = False
         for s in range(blends.shape[0]):
             _shares(votes, r, n_trees, blends[s], share)
             best = -1
-            most = 0.0
+            highest = 0.0
             for k in range(classes):
                 mixed = _score(votes, r, k, share)
-                if mixed > most:
-                    most = mixed
+                if mixed > highest:
+                    highest = mixed
                     best = k
             good = best == y[r]
-            right[s] += ((1.0 if good else 0.0) - right[s]) * _BLEND_RATE
-            if s == step:
+            right[s] += ((1.0 if good else 0.0) - right[s]) * _RATE
+            if s == active:
                 hit = good
         if not hit:
             tally[MISTAKES] += 1
 
 
 @routine
-def tell(y: NDArray[np.int64], op: NDArray[np.uint8], of_class: NDArray[np.int64]) -> int:
-    """Count the rows that were learned by class; classes known now, if any of them is new."""
+def count_classes(y: NDArray[np.int64], op: NDArray[np.uint8], of_class: NDArray[np.int64]) -> int:
+    """Count the learned rows by class; returns how many classes they show that there are."""
     known = 0
     for r in range(y.shape[0]):
         if op[r] & LEARN:
@@ -134,28 +144,15 @@ def tell(y: NDArray[np.int64], op: NDArray[np.uint8], of_class: NDArray[np.int64
 
 
 @routine
-def tell_codes(
+def count_categories(
     x: NDArray[np.float64],
     op: NDArray[np.uint8],
     categorical: NDArray[np.uint8],
-    codes: NDArray[np.int32],
+    categories: NDArray[np.int32],
 ) -> None:
-    """Note the categories that were learned."""
+    """Count the categories of each feature that were learned."""
     for r in range(x.shape[0]):
         if op[r] & LEARN:
-            for j in range(min(x.shape[1], codes.shape[0])):
-                if categorical[j] and x[r, j] >= codes[j]:
-                    codes[j] = np.int32(x[r, j]) + 1
-
-
-@routine
-def forget_all(
-    trees: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    numbers: NDArray[np.int64],
-    bagged: int,
-) -> None:
-    """Rows that left the memory leave every tree."""
-    for t in range(trees.shape[0]):
-        forget(view(trees, t), slots, labels, numbers, bagged)
+            for j in range(min(x.shape[1], categories.shape[0])):
+                if categorical[j] and x[r, j] >= categories[j]:
+                    categories[j] = np.int32(x[r, j]) + 1

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core import rng
-from streamforest.kernels.core.array_table import borrowed
+from streamforest.kernels.core.array_table import unowned
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.simd_dot import add_times, dot, through
-from streamforest.kernels.ncm.layout import Record, Tree, held, lent, nearest, within
+from streamforest.kernels.ncm.layout import Record, Tree, clipped, clipped_float32, nearest
 from streamforest.kernels.ncm.leaves import link, new_leaf
 from streamforest.kernels.ncm.side_search import gather_cells, search_sides
 from streamforest.kernels.ncm.svm import split_plane
@@ -24,13 +24,13 @@ FITS, NODES, ROWS, HIST = range(4)
 """Which array is too small for what comes next."""
 
 
-class Ground(NamedTuple):
-    """Rows to grow from, by number, so that every sum over them has one order."""
+class TrainingRows(NamedTuple):
+    """Rows to grow a tree or a part of one from, by number: every sum over them has one order."""
 
-    z: NDArray[np.float32]  # [rows, width]; what is missing is filled in
+    z: NDArray[np.float32]  # [rows, width]; missing values are filled in
     slot: NDArray[np.int32]
     label: NDArray[np.int32]
-    times: NDArray[np.int32]  # in the bag; 0: the row is only sent along
+    times: NDArray[np.int32]  # in the bag; 0: the row gets a leaf, but chooses no split
 
 
 @routine
@@ -38,29 +38,29 @@ def grow(
     tree: Tree,
     top: int,
     fresh: bool,
-    ground: Ground,
+    training: TrainingRows,
     p: Record,
     n_centroids: int,
     n_classes: int,
     table: NDArray[np.int64],
 ) -> int:
-    """Grow a subtree at leaf `top` from the rows of `ground`; no split that can be made is left out.
+    """Grow a subtree at leaf `top` from `training` rows: every split that can be made is made.
 
     With `fresh` the leaf's own histogram and rows are made anew as well. Returns FITS, or which array
     is too small: nothing has changed then, and the same call after enlarging gives the same subtree.
     """
-    tree = lent(tree)
+    tree = unowned(tree)
     info = tree.info[0]
     nodes, rows, hist, tests = info.n_nodes, info.n_rows, info.hist_top, info.draws
-    label, in_bag = ground.label, ground.times  # a field taken in a loop is counted each time
-    m = ground.slot.shape[0]
-    at = np.arange(m).astype(np.int32)
+    label, in_bag = training.label, training.times  # in loops a field of a tuple is slower
+    m = training.slot.shape[0]
+    order = np.arange(m).astype(np.int32)
     spare = np.empty(m, np.int32)
     cell = np.empty(m, np.int32)
     which = np.empty(m, np.int32)
     times = np.empty(m, np.int32)
-    where = np.full(m, top, np.int32)
-    place = np.full(n_classes, -1, np.int32)  # of a class among those of the node
+    leaf_of = np.full(m, top, np.int32)
+    place = np.full(n_classes, -1, np.int32)  # index of a class among those of the node
     present = np.empty(min(m, n_classes), np.int32)
     n_of = np.empty(min(m, n_classes), np.int32)
     stack = np.empty((m + 2, 3), np.int32)
@@ -76,10 +76,10 @@ def grow(
         seen = 0
         total = 0
         for b in range(low, high):
-            w = in_bag[at[b]]
+            w = in_bag[order[b]]
             times[b] = w
             if w > 0:
-                y = label[at[b]]
+                y = label[order[b]]
                 if place[y] < 0:
                     place[y] = seen
                     present[seen] = y
@@ -106,8 +106,8 @@ def grow(
                 split = split_plane(
                     tree,
                     i,
-                    ground.z,
-                    at,
+                    training.z,
+                    order,
                     which,
                     times,
                     low,
@@ -121,7 +121,7 @@ def grow(
                 )
             else:
                 split = _split_nearest(
-                    tree, i, ground, at, which, times, low, high, present, n_of, seen, k, p,
+                    tree, i, training, order, which, times, low, high, present, n_of, seen, k, p,
                     start, table, cell,
                 )  # fmt: skip
         if split:
@@ -129,7 +129,7 @@ def grow(
             new_leaf(tree, info.n_nodes)
             new_leaf(tree, info.n_nodes + 1)
             info.n_nodes += 2
-            middle = _partition(at, cell, low, high, spare)
+            middle = _partition(order, cell, low, high, spare)
             stack[depth, 0] = here.left
             stack[depth, 1] = low
             stack[depth, 2] = middle
@@ -142,7 +142,7 @@ def grow(
                 short = HIST
             here.due = total + max(2, total // 2) if tested else 0
             for b in range(low, high):
-                where[at[b]] = i
+                leaf_of[order[b]] = i
         for c in range(seen):
             place[present[c]] = -1
     if short != FITS:
@@ -157,7 +157,7 @@ def grow(
         return FITS
     here.head = -1
     for a in range(m):
-        link(tree, where[a], ground.slot[a])
+        link(tree, leaf_of[a], training.slot[a])
     return FITS
 
 
@@ -170,7 +170,7 @@ def _fill(
     seen: int,
     total: int,
 ) -> bool:
-    """The histogram of a new leaf; False if the arena is full."""
+    """Write the histogram of a new leaf; False if the arena is full."""
     info = tree.info[0]
     room = max(2, seen)
     if info.hist_top + 2 * room > tree.hist.shape[0]:
@@ -194,20 +194,20 @@ def _fill(
 
 @kernel
 def _partition(
-    at: NDArray[np.int32], cell: NDArray[np.int32], low: int, high: int, spare: NDArray[np.int32]
+    order: NDArray[np.int32], cell: NDArray[np.int32], low: int, high: int, spare: NDArray[np.int32]
 ) -> int:
-    """Rows of side 0 first, both sides in their order; where the second begins."""
+    """Put rows of side 0 first, both sides in their order; returns where the second begins."""
     middle = low
     rest = 0
-    for b in range(low, high):  # written to both: which of the two it is cannot be foreseen
-        row = at[b]
-        at[middle] = row
+    for b in range(low, high):  # written to both sides: a branch would be mispredicted
+        row = order[b]
+        order[middle] = row
         spare[rest] = row
         right = cell[b]
         middle += 1 - right
         rest += right
     for b in range(rest):
-        at[middle + b] = spare[b]
+        order[middle + b] = spare[b]
     return middle
 
 
@@ -218,23 +218,23 @@ def to_metric(tree: Tree, mean: NDArray[np.float32], row: int) -> None:
     if tree.metric.shape[0] == 1:
         for j in range(n):
             for f in range(width):
-                # no -0.0 where a column does not count: how wide the arrays are must not show
-                tree.cen[row + j, f] = held(mean[j, f] * tree.metric[0, f] + np.float32(0.0))
+                # never -0.0 where a column has no weight: bits must not depend on the width
+                tree.cen[row + j, f] = clipped(mean[j, f] * tree.metric[0, f] + np.float32(0.0))
     else:
         through(mean, 0, n, tree.metric, tree.cen, row)
-        for j in range(n):  # rows may have left the scale that the metric was made for
+        for j in range(n):  # rows may be far larger than those that the metric was made for
             for f in range(width):
-                tree.cen[row + j, f] = held(tree.cen[row + j, f])
+                tree.cen[row + j, f] = clipped(tree.cen[row + j, f])
     for j in range(n):
-        tree.half[row + j] = within(0.5 * dot(mean, j, tree.cen, row + j))
+        tree.half[row + j] = clipped_float32(0.5 * dot(mean, j, tree.cen, row + j))
 
 
 @routine
 def _split_nearest(
     tree: Tree,
     i: int,
-    ground: Ground,
-    at: NDArray[np.int32],
+    training: TrainingRows,
+    order: NDArray[np.int32],
     which: NDArray[np.int32],
     times: NDArray[np.int32],
     low: int,
@@ -249,10 +249,10 @@ def _split_nearest(
     cell: NDArray[np.int32],
 ) -> bool:
     """Try to split node `i` by `k` class means; `cell` gets the side of each row."""
-    tree = lent(tree)
-    at, which, times, cell = borrowed(at), borrowed(which), borrowed(times), borrowed(cell)
+    tree = unowned(tree)
+    order, which, times, cell = unowned(order), unowned(which), unowned(times), unowned(cell)
     info = tree.info[0]
-    z, cen, half = borrowed(ground.z), tree.cen, tree.half
+    z, cen, half = unowned(training.z), tree.cen, tree.half
     width = cen.shape[1]
     first = info.n_rows
     drawn = np.arange(seen).astype(np.int32)
@@ -268,7 +268,7 @@ def _split_nearest(
         if w > 0:
             j = row_of[which[b]]
             if j >= 0:
-                add_times(mean, j, z, at[b], w)
+                add_times(mean, j, z, order[b], w)
     for j in range(k):
         share = np.float32(1.0) / np.float32(n_of[drawn[j]])
         for f in range(width):
@@ -283,11 +283,11 @@ def _split_nearest(
         tree.side[first] = 0
         tree.label[first] = -1
         for b in range(low, high):
-            cell[b] = 0 if dot(z, at[b], cen, first) > half[first] else 1
+            cell[b] = 0 if dot(z, order[b], cen, first) > half[first] else 1
         best[1] = 1
     else:
         for b in range(low, high):
-            cell[b] = nearest(z, at[b], cen, half, first, k)
+            cell[b] = nearest(z, order[b], cen, half, first, k)
     cells = gather_cells(cell[low:high], which[low:high], times[low:high], high - low, k, seen)
     sides = rng.mix(start)
     if k == 2 and p.planes:

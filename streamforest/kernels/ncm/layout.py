@@ -1,35 +1,40 @@
 """The NCM forest as arrays: one memory of rows for all trees, and trees that differ in size.
 
-Every field is documented here, once. A tree owns its arrays (`Tree`): it can be grown elsewhere and put in
-the place of another by exchanging a few addresses, and one tree that needs room moves no other. Kernels
-get a table of addresses and make views of it (`view`); whoever owns the arrays keeps them alive.
+Every field is documented here, once. A tree owns its arrays (`Tree`), so a tree that was grown elsewhere
+replaces another by a change of addresses, and a tree that needs room moves no other.
 
-The memory keeps rows of the stream in *slots*, with a number each: how many rows had been learned before
-it. Slots mean nothing: whatever depends on an order goes by number. Rows of a leaf are chained in both
+The memory keeps rows of the stream in *slots*. Each row has a number: how many rows had been learned before
+it. Slots have no order: whatever depends on an order goes by number. The rows of a leaf are chained in both
 directions, so that a row that leaves the memory leaves its leaf at once.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from streamforest.kernels.core import rng
-from streamforest.kernels.core.array_table import borrowed, pointer
+from streamforest.kernels.core.array_table import ArrayTable, array
 from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.simd_dot import dot, dot2, dot4, dot8
 
 Record = Any
 """One element of a structured array: mypy knows nothing of its fields."""
 
-RAW, STANDARD, WITHIN, FULL_PLAIN, FULL_SCALED = range(5)
-"""Metrics: columns as they are, over their variance, over their variance within the classes, and through
-the two lenses of `class_means`, which know the whole covariance within the classes."""
+RAW, STANDARD, WITHIN, FULL_IDENTITY, FULL_DIAGONAL = range(5)
+"""Metrics: columns as they are, over their variance, over their variance within the classes, and by the
+whole covariance within the classes, shrunk towards the identity or towards its diagonal (`class_means`)."""
 
 METRICS = 5
+
+IDENTITY, DIAGONAL = range(2)
+TARGETS = 2
+"""What the covariance within the classes is shrunk towards: a multiple of the identity, or its diagonal."""
+
+TREES, MEANS, NEIGHBOURS = range(3)
+"""The experts of a forest, in the order of the votes."""
 
 _FAR = np.float32(1e38)
 
@@ -37,21 +42,19 @@ TREE = np.dtype(
     [
         ("seed", "u8"),  # key of every random draw of this tree
         ("draws", "i8"),  # split tests so far: the index of the next test's draws
-        ("rounds", "i8"),  # rounds so far: the index of the next round's draws
+        ("rounds", "i8"),  # times it was retrained: the index of the next retraining's draws
         ("bag", "i8"),  # index of the draws of the bag that fills the leaves
         ("grown_bag", "i8"),  # and of the bag that the splits were grown from
         ("born", "i8"),  # rows learned when the splits were last grown anew
-        ("kept", "i8"),  # rounds in a row that the tree was kept by
-        ("metric", "i8"),  # RAW … FULL_SCALED
+        ("kept", "i8"),  # retrainings in a row that kept its splits
+        ("metric", "i8"),  # RAW … FULL_DIAGONAL
         ("n_nodes", "i8"),
         ("n_rows", "i8"),  # rows of `cen` in use
         ("hist_top", "i8"),  # first unused entry of the arena of histograms
         ("error", "f8"),  # running share of events that the tree alone got wrong
         ("errors", "i8"),  # since the last epoch: events it got wrong
-        (
-            "near",
-            "f8",
-        ),  # since the last epoch: sum of squared distances of the nearest row of a leaf
+        # since the last epoch: sum of the squared distances from the nearest row of a leaf
+        ("near", "f8"),
         ("nears", "i8"),  # and how many
     ],
     align=True,
@@ -72,45 +75,6 @@ NODE = np.dtype(
     align=True,
 )
 
-
-class Tree(NamedTuple):
-    """The arrays of one tree. Entries beyond `n_nodes`, `n_rows` and `hist_top` mean nothing.
-
-    A centroid c is stored as c·metric with ½·c·metric·c beside it: the nearest one has the smallest
-    half − x·cen, and events never have to be scaled.
-    """
-
-    info: NDArray[np.void]  # TREE [1]
-    node: NDArray[np.void]  # NODE [nodes]
-    hist: NDArray[np.int32]  # classes and counts of leaves
-    half: NDArray[np.float32]  # [rows]
-    side: NDArray[np.uint8]  # [rows] 0 left, 1 right
-    label: NDArray[np.int32]  # [rows] the class whose mean a centroid is; -1 of a plane
-    cen: NDArray[np.float32]  # [rows, width]
-    leaf: NDArray[np.int32]  # [slots] the leaf a row lies in; -1: in none
-    next: NDArray[np.int32]  # [slots] the next row of the same leaf; -1
-    prev: NDArray[np.int32]  # [slots]
-    metric: NDArray[np.float32]  # [1, width] or, through a lens, [width, width]
-
-
-FIELDS = Tree._fields
-_SHAPE = len(FIELDS)  # in the table: addresses, then nodes, hist, rows, width, slots, metric's rows
-TABLE_WIDTH = _SHAPE + 6
-NODE_AT, HIST_AT, HALF_AT, SIDE_AT, CEN_AT, NEXT_AT = (
-    FIELDS.index(name) for name in ("node", "hist", "half", "side", "cen", "next")
-)
-WIDTH_AT = _SHAPE + 3
-"""Columns of the table."""
-
-
-class Memory(NamedTuple):
-    """The rows that all trees were grown from, by slot."""
-
-    rows: NDArray[np.float32]  # [slots, width]; NaN is missing
-    label: NDArray[np.int32]  # [slots]
-    number: NDArray[np.int64]  # [slots] of the row; -1: free
-
-
 PARAMS = np.dtype(
     [
         ("mu", "i8"),
@@ -120,12 +84,11 @@ PARAMS = np.dtype(
         ("candidates", "i8"),  # planes tried
         ("planes", "i8"),  # 1: two centroids are kept as the plane between them
         ("bagged", "i8"),  # 1: each tree has each row Poisson(1) times
-        ("balanced", "i8"),  # 1: a leaf's count of a class counts by the class' rows in memory
+        ("balanced", "i8"),  # 1: a leaf's count of a class is divided by the class' rows in memory
         ("grows", "i8"),  # 1: leaves are split as rows come
-        ("neighbours", "i8"),  # rows of a leaf that are looked at one by one, the newest
-        ("lenses", "i8"),  # 1: the class means are seen through lenses, and vote
-        ("judges", "i8"),  # 1: trees are judged by their answers to what they learn
-        ("rule", "i8"),  # how the classes say how many centroids a node has
+        ("neighbours", "i8"),  # rows of a leaf that are compared one by one, the newest
+        ("covariance", "i8"),  # 1: the covariance within the classes is kept, and class means vote
+        ("rule", "i8"),  # how the number of classes gives the number of centroids of a node
         ("amount", "f8"),  # and the factor, share or number in that rule
         ("max_nodes", "i8"),
         ("max_rows", "i8"),  # centroids of a tree
@@ -135,58 +98,100 @@ PARAMS = np.dtype(
 """What the kernels need of the estimator's parameters; see there for their meaning and worth."""
 
 
-def addresses(tree: Tree) -> list[int]:
-    """The row of the table that `view` makes the same tree of."""
-    shape = (
-        len(tree.node),
-        len(tree.hist),
-        *tree.cen.shape,
-        len(tree.leaf),
-        len(tree.metric),
-    )
-    return [array.ctypes.data for array in tree] + list(shape)
+class Tree(NamedTuple):
+    """The arrays of one tree. Entries beyond `n_nodes`, `n_rows` and `hist_top` mean nothing.
+
+    A centroid c is stored as c·metric with ½·c·metric·c beside it: the nearest one has the smallest
+    half − x·cen, and events never have to be scaled.
+    """
+
+    info: Annotated[NDArray[np.void], array(TREE, 1)]
+    node: Annotated[NDArray[np.void], array(NODE, "nodes")]
+    # classes and counts of leaves
+    hist: Annotated[NDArray[np.int32], array(np.int32, "histogram entries")]
+    half: Annotated[NDArray[np.float32], array(np.float32, "centroids")]
+    # 0 left, 1 right
+    side: Annotated[NDArray[np.uint8], array(np.uint8, "centroids")]
+    # the class whose mean a centroid is; -1 of a plane
+    label: Annotated[NDArray[np.int32], array(np.int32, "centroids")]
+    cen: Annotated[NDArray[np.float32], array(np.float32, "centroids", "width")]
+    # of each row in memory: its leaf, -1 in none; the next and the previous row of that leaf, -1 at an end
+    leaf: Annotated[NDArray[np.int32], array(np.int32, "slots")]
+    next: Annotated[NDArray[np.int32], array(np.int32, "slots")]
+    prev: Annotated[NDArray[np.int32], array(np.int32, "slots")]
+    # a weight for each column, or a whole matrix
+    metric: Annotated[NDArray[np.float32], array(np.float32, "metric rows", "width")]
+
+
+TREE_ARRAYS = ArrayTable(Tree)
+_view = TREE_ARRAYS.view
+
+NODE_AT, HIST_AT, HALF_AT, SIDE_AT, CEN_AT, NEXT_AT = (
+    Tree._fields.index(name) for name in ("node", "hist", "half", "side", "cen", "next")
+)
+"""Rows of a tree's table of addresses."""
+
+
+class Memory(NamedTuple):
+    """The rows that all trees are grown from."""
+
+    # NaN is missing
+    rows: Annotated[NDArray[np.float32], array(np.float32, "slots", "width")]
+    label: Annotated[NDArray[np.int32], array(np.int32, "slots")]
+    # of the row; -1: the slot is free
+    number: Annotated[NDArray[np.int64], array(np.int64, "slots")]
+
+
+class Columns(NamedTuple):
+    """How features become columns of the memory, and what is known of each column."""
+
+    # of each feature: its first column, -1: it has none yet; and how many categories were learned
+    first: Annotated[NDArray[np.int32], array(np.int32, "features")]
+    categories: Annotated[NDArray[np.int32], array(np.int32, "features")]
+    # rows SEEN, MEAN, VARIANCE and SHIFT of `row_memory`
+    stats: Annotated[NDArray[np.float64], array(np.float64, 4, "width")]
+    # what stands for a missing value
+    fill: Annotated[NDArray[np.float32], array(np.float32, "width")]
+    # the two distances of `neighbours`, each as `simd_distance` reads it
+    scales: Annotated[NDArray[np.float32], array(np.float32, 2, 3, "width")]
+
+
+class Means(NamedTuple):
+    """Class means, and the shrunk covariances they are compared by."""
+
+    mean: Annotated[NDArray[np.float32], array(np.float32, "classes", "width")]
+    # events of each class
+    n: Annotated[NDArray[np.int64], array(np.int64, "classes")]
+    # squared distance of events from the mean of their class, on average
+    spread: Annotated[NDArray[np.float64], array(np.float64, "classes")]
+    # sum of products of differences from the mean; one row: the diagonal
+    scatter: Annotated[NDArray[np.float64], array(np.float64, "scatter rows", "width")]
+    # events in that sum, fading
+    weight: Annotated[NDArray[np.float64], array(np.float64, 1)]
+    # inverse of each shrunk covariance, as of some epoch; one row: the diagonal
+    inverse: Annotated[
+        NDArray[np.float32], array(np.float32, TARGETS, "inverse rows", "inverse columns")
+    ]
+    # means times each inverse, target by target; and ½·mean·inverse·mean
+    projected: Annotated[NDArray[np.float32], array(np.float32, "projected means", "width")]
+    half: Annotated[NDArray[np.float32], array(np.float32, "projected means")]
+    # running lead of the nearest mean over the second
+    lead: Annotated[NDArray[np.float64], array(np.float64, TARGETS)]
+
+
+class MeanAnswers(NamedTuple):
+    """What the class means answered to the rows of a batch that are learned."""
+
+    # the nearest class, -1: none; and its lead over the second
+    best: Annotated[NDArray[np.int64], array(np.int64, "batch rows", TARGETS)]
+    lead: Annotated[NDArray[np.float64], array(np.float64, "batch rows", TARGETS)]
 
 
 @kernel
-def view(table: NDArray[np.int64], t: int) -> Tree:
-    """Tree `t` of a table of addresses."""
-    at = table[t]
-    nodes = at[_SHAPE]
-    hist = at[_SHAPE + 1]
-    rows = at[_SHAPE + 2]
-    width = at[_SHAPE + 3]
-    slots = at[_SHAPE + 4]
-    return Tree(
-        carray(pointer(at[0]), (1,), TREE),
-        carray(pointer(at[1]), (nodes,), NODE),
-        carray(pointer(at[2]), (hist,), np.int32),
-        carray(pointer(at[3]), (rows,), np.float32),
-        carray(pointer(at[4]), (rows,), np.uint8),
-        carray(pointer(at[5]), (rows,), np.int32),
-        carray(pointer(at[6]), (rows, width), np.float32),
-        carray(pointer(at[7]), (slots,), np.int32),
-        carray(pointer(at[8]), (slots,), np.int32),
-        carray(pointer(at[9]), (slots,), np.int32),
-        carray(pointer(at[10]), (at[_SHAPE + 5], width), np.float32),
-    )
-
-
-@kernel
-def lent(tree: Tree) -> Tree:
-    """The same tree, borrowed (`seats.borrowed`)."""
-    return Tree(
-        borrowed(tree.info),
-        borrowed(tree.node),
-        borrowed(tree.hist),
-        borrowed(tree.half),
-        borrowed(tree.side),
-        borrowed(tree.label),
-        borrowed(tree.cen),
-        borrowed(tree.leaf),
-        borrowed(tree.next),
-        borrowed(tree.prev),
-        borrowed(tree.metric),
-    )
+def view(trees: NDArray[np.int64], t: int) -> Tree:
+    """Tree `t` of a stack of tables of addresses."""
+    tree: Tree = _view(trees[t])[0]
+    return tree
 
 
 @kernel
@@ -279,8 +284,8 @@ def times_in_bag(seed: np.uint64, bag: int, number: int, bagged: int) -> int:
 
 
 @kernel
-def held(v: np.float32) -> np.float32:
-    """A number that differences of two can hold: what float32 cannot is far away, or nothing."""
+def clipped(v: np.float32) -> np.float32:
+    """The number within a range in which the difference of any two is finite; 0 for NaN."""
     if v > _FAR:
         return _FAR
     if v < -_FAR:
@@ -289,6 +294,6 @@ def held(v: np.float32) -> np.float32:
 
 
 @kernel
-def within(v: float) -> np.float32:
-    """A number that float32 holds, and that differences of two can hold."""
+def clipped_float32(v: float) -> np.float32:
+    """The same for a double, as float32."""
     return np.float32(min(max(v, -1e38), 1e38)) if v == v else np.float32(0.0)

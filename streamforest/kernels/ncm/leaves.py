@@ -11,13 +11,13 @@ from streamforest.kernels.ncm.layout import Record, Tree
 
 @kernel
 def hist_room(here: Record) -> int:
-    """Entries of the arena that counting one more class at a leaf can take."""
+    """Entries of the arena that one more class at a leaf can take."""
     return 2 * max(4, 2 * here.room) if here.n_classes == here.room else 0
 
 
 @kernel
 def count(tree: Tree, i: int, y: int, w: int) -> None:
-    """Add class `y` to leaf `i`, `w` times. The arena has room: the caller asked.
+    """Add class `y` to leaf `i`, `w` times. The caller has checked that the arena has room.
 
     Entries stay in the order of their classes, so that a sum over them does not depend on history.
     """
@@ -48,7 +48,7 @@ def count(tree: Tree, i: int, y: int, w: int) -> None:
 
 @kernel
 def uncount(tree: Tree, i: int, y: int, w: int) -> None:
-    """Take class `y` out of leaf `i`, `w` times; a class without a count leaves the histogram."""
+    """Subtract class `y` from leaf `i`, `w` times; a class whose count is 0 is removed from the histogram."""
     here = tree.node[i]
     hist = tree.hist
     k = 0
@@ -65,7 +65,7 @@ def uncount(tree: Tree, i: int, y: int, w: int) -> None:
 
 @kernel
 def link(tree: Tree, i: int, slot: int) -> None:
-    """The row in `slot` joins leaf `i`."""
+    """Add the row in `slot` to leaf `i`."""
     head = tree.node[i].head
     tree.leaf[slot] = i
     tree.next[slot] = head
@@ -77,7 +77,7 @@ def link(tree: Tree, i: int, slot: int) -> None:
 
 @kernel
 def unlink(tree: Tree, slot: int) -> None:
-    """The row in `slot` leaves its leaf."""
+    """Remove the row in `slot` from its leaf."""
     after = tree.next[slot]
     before = tree.prev[slot]
     if before >= 0:
@@ -106,7 +106,7 @@ def new_leaf(tree: Tree, i: int) -> None:
 
 @routine
 def repack(tree: Tree, hist: NDArray[np.int32]) -> None:
-    """Move the histograms of a tree to a new arena without the gaps that moved ones left."""
+    """Copy the histograms of a tree to a new arena, without the gaps between them."""
     top = 0
     for i in range(tree.info[0].n_nodes):
         here = tree.node[i]

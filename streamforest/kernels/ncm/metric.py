@@ -1,8 +1,8 @@
-"""The metric a tree measures in: how much a difference in each column counts.
+"""The metric of a tree: how much a difference in each column counts.
 
-A metric is a row of weights, one per column, or a symmetric matrix where it is a lens (`class_means`).
-Weights of one over the variance would let a column decide that hardly ever moves, so a part of the mean
-variance is added.
+A metric is a row of weights, one per column, or the inverse of a shrunk covariance (`class_means`). With
+weights of one over the variance a column that hardly ever changes would decide everything, so a part of
+the mean variance is added.
 """
 
 from __future__ import annotations

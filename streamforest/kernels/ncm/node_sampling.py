@@ -1,4 +1,4 @@
-"""Which nodes of an NCM tree a round touches (Ristin 2016, section 4.5), and trees made compact again."""
+"""Which nodes of an NCM tree a retraining works on (Ristin 2016, section 4.5), and compacting a tree."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from streamforest.kernels.core.entropy import UNIT, xlogx
 from streamforest.kernels.ncm.layout import Memory, Tree, times_in_bag
 
 QUALITY, SIZE, UNIFORM = range(3)
-"""How nodes are drawn: rather those whose subtree tells classes apart badly, rather small ones, any."""
+"""What makes a node likely to be drawn: a subtree that separates classes badly, a small subtree, nothing."""
 
 _LEAST_QUALITY = 1e-6
 
 
 class Survey(NamedTuple):
-    """A tree seen from above: nodes in preorder, and the rows below each.
+    """A tree in preorder: its nodes, and the rows below each.
 
     The subtree of the node at place q is places q to `end[q]`; its rows are `row[start[q]]` to
     `row[start[end[q]]]`.
@@ -36,7 +36,7 @@ class Survey(NamedTuple):
 
 @routine
 def survey(tree: Tree, slots: NDArray[np.int32]) -> Survey:
-    """Look at a tree whose rows are in `slots`, in the order of their numbers."""
+    """The preorder of a tree whose rows are in `slots`, in the order of their numbers."""
     n = tree.info[0].n_nodes
     node = np.empty(n, np.int32)
     place = np.full(n, -1, np.int32)
@@ -70,11 +70,11 @@ def survey(tree: Tree, slots: NDArray[np.int32]) -> Survey:
     for a in range(q):
         start[a + 1] += start[a]
     row = np.empty(slots.shape[0], np.int32)
-    at = start[:q].copy()
+    next_row = start[:q].copy()
     for b in range(slots.shape[0]):
         a = place[tree.leaf[slots[b]]]
-        row[at[a]] = slots[b]
-        at[a] += 1
+        row[next_row[a]] = slots[b]
+        next_row[a] += 1
     return Survey(node[:q], place, end, depth[:q], start, row)
 
 
@@ -89,7 +89,7 @@ def depth_of(tree: Tree) -> int:
 def _qualities(
     tree: Tree, memory: Memory, view: Survey, bagged: int, classes: int, table: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Q(n): by how much the leaves below a node are purer than the node, in bits a row."""
+    """Q(n): how much purer the leaves below a node are than the node itself, in bits per row."""
     info = tree.info[0]
     places = view.node.shape[0]
     weight = np.zeros(places)
@@ -132,8 +132,8 @@ def draw_nodes(
 ) -> NDArray[np.int32]:
     """A share `pi` of the splitting nodes, rounded up, without replacement; upper ones first.
 
-    Their chances are one over quality, one over size plus one, or all alike. A draw is a race of
-    exponential times whose means are one over the chances: the first ones home are drawn.
+    Chances are one over quality, one over size plus one, or equal. Every node draws an exponential
+    time whose mean is one over its chance, and the nodes with the shortest times are taken.
     """
     places = view.node.shape[0]
     splits = 0
@@ -167,9 +167,9 @@ def draw_nodes(
 
 @routine
 def compact(tree: Tree, slots: NDArray[np.int32], to: Tree) -> None:
-    """Copy what is part of the tree to `to`, whose arrays are as long: upper nodes first, no gaps."""
+    """Copy the tree to `to`, whose arrays are as long: upper nodes first, without gaps."""
     info = to.info[0]
-    where = np.full(tree.info[0].n_nodes, -1, np.int32)
+    place_of = np.full(tree.info[0].n_nodes, -1, np.int32)
     order = np.empty(tree.info[0].n_nodes, np.int32)
     order[0] = 0
     n = 1
@@ -178,7 +178,7 @@ def compact(tree: Tree, slots: NDArray[np.int32], to: Tree) -> None:
     a = 0
     while a < n:
         i = order[a]
-        where[i] = a
+        place_of[i] = a
         here = tree.node[i]
         there = to.node[a]
         to.node[a] = here
@@ -201,7 +201,7 @@ def compact(tree: Tree, slots: NDArray[np.int32], to: Tree) -> None:
     info.n_rows = rows
     info.hist_top = top
     for b in range(slots.shape[0]):
-        to.leaf[slots[b]] = where[tree.leaf[slots[b]]]
+        to.leaf[slots[b]] = place_of[tree.leaf[slots[b]]]
 
 
 @kernel

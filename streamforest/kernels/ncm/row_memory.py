@@ -9,23 +9,23 @@ from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.core.simd_distance import LANES
-from streamforest.kernels.ncm.grow import Ground
-from streamforest.kernels.ncm.layout import Memory, Tree, times_in_bag
+from streamforest.kernels.ncm.grow import TrainingRows
+from streamforest.kernels.ncm.layout import Columns, Memory, Tree, times_in_bag, view
 from streamforest.kernels.ncm.leaves import uncount, unlink
 
 SEEN, MEAN, VARIANCE, SHIFT = range(4)
-"""What is known of a column: rows of `stats`. Values are held less SHIFT, the first one that came."""
+"""What is known of a column: rows of `stats`. Values are stored less SHIFT, the first one that came."""
 
 CATEGORY_COLUMNS = 8
-"""Columns of a category: each of the first eight has one of its own, later ones a random mixture."""
+"""Columns of a feature of categories: each of the first eight has one of its own, later ones a random mix."""
 
 _LOOK_BACK = 5000.0  # rows that mean and variance look back on
-_FEW = 40
+_FEW = 40  # slots that are sorted by insertion
 
 
 @kernel
 def category_value(code: int, k: int) -> float:
-    """What a category has in the k-th of its columns: all are unit vectors, the first ones apart."""
+    """The value of a category in the k-th of its columns. Every category is a unit vector."""
     if code < CATEGORY_COLUMNS:
         return 1.0 if k == code else 0.0
     sign = rng.uniform(rng.mix(np.uint64(code)), k) < 0.5
@@ -36,19 +36,17 @@ def category_value(code: int, k: int) -> float:
 def to_columns(
     x: NDArray[np.float64],
     op: NDArray[np.uint8],
-    column: NDArray[np.int32],
+    columns: Columns,
     categorical: NDArray[np.uint8],
-    codes: NDArray[np.int32],
-    stats: NDArray[np.float64],
-    width: int,
 ) -> NDArray[np.float32]:
-    """Rows as the memory holds them: float32, columns from `column` on, NaN where a value is missing.
+    """Rows as the memory keeps them: float32, NaN where a value is missing.
 
-    Padding is zero; so are the columns of a feature that is not in any column yet. A category that was
-    never learned looks like the next new one; `codes` says how many a feature had before the first row.
+    Padding is zero, and a feature without columns is left out. A category that was never learned looks
+    like the next new one; `columns.categories` says how many a feature had before the first row.
     """
-    out = np.zeros((x.shape[0], width), np.float32)
-    known = codes.copy()
+    column, stats = columns.first, columns.stats
+    out = np.zeros((x.shape[0], stats.shape[1]), np.float32)
+    known = columns.categories.copy()
     for r in range(x.shape[0]):
         for j in range(min(x.shape[1], column.shape[0])):
             c = column[j]
@@ -63,7 +61,7 @@ def to_columns(
                     known[j] = code + 1
             else:
                 out[r, c] = np.float32(v - stats[SHIFT, c]) + np.float32(0.0)
-        for j in range(x.shape[1], column.shape[0]):  # features this batch does not know of
+        for j in range(x.shape[1], column.shape[0]):  # features that this batch does not have
             c = column[j]
             if c >= 0:
                 for k in range(CATEGORY_COLUMNS if categorical[j] else 1):
@@ -73,7 +71,7 @@ def to_columns(
 
 @kernel
 def fill_in(x: NDArray[np.float32], fill: NDArray[np.float32]) -> None:
-    """Put the usual value of a column where one is missing."""
+    """Replace missing values by the column's mean."""
     for r in range(x.shape[0]):
         for f in range(x.shape[1]):
             if x[r, f] != x[r, f]:
@@ -90,7 +88,7 @@ def stage(
     number: int,
     columns: int,
 ) -> None:
-    """Write rows to their slots, the first of them row `number`; -1: a row that is not learned."""
+    """Write rows to their slots, the first of them row `number`; slot -1: the row is not learned."""
     for r in range(x.shape[0]):
         slot = slots[r]
         if slot < 0:
@@ -118,10 +116,10 @@ def evict(
     of_class: NDArray[np.int64],
     seed: np.uint64,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Take rows out until no more than `capacity` of the `n` are left; their slots and numbers.
+    """Remove rows until no more than `capacity` of the `n` are left; the slots and numbers of those removed.
 
-    Each time a random row of the class that has the most (of equals the one known longest) goes.
-    `order` holds the slots by number, and does so afterwards.
+    Each time a random row of the class with the most rows goes (of equals the class known longest).
+    `order` has the slots by number, before and after. `of_class` counts the rows of each class.
     """
     victims = np.empty(max(0, n - capacity), np.int32)
     numbers = np.empty(victims.shape[0], np.int64)
@@ -132,23 +130,22 @@ def evict(
     for c in range(classes):
         start[c + 1] = start[c] + of_class[c]
     grouped = np.empty(n, np.int32)
-    at = start[:classes].copy()
+    end = start[:classes].copy()
     for a in range(n):
         c = memory.label[order[a]]
-        grouped[at[c]] = order[a]
-        at[c] += 1
+        grouped[end[c]] = order[a]
+        end[c] += 1
     last = memory.number[order[n - 1]]
     for v in range(victims.shape[0]):
-        most = 0
+        largest = 0
         for c in range(classes):
-            if of_class[c] > of_class[most]:
-                most = c
-        draw = rng.below(rng.key(seed, rng.NCM_MEMORY, last), v, of_class[most])
-        here = start[most] + draw
-        end = start[most] + of_class[most] - 1
-        victims[v] = grouped[here]
-        grouped[here] = grouped[end]
-        of_class[most] -= 1
+            if of_class[c] > of_class[largest]:
+                largest = c
+        draw = rng.below(rng.key(seed, rng.NCM_MEMORY, last), v, of_class[largest])
+        chosen = start[largest] + draw
+        victims[v] = grouped[chosen]
+        grouped[chosen] = grouped[start[largest] + of_class[largest] - 1]
+        of_class[largest] -= 1
     for v in range(victims.shape[0]):
         numbers[v] = memory.number[victims[v]]
         memory.number[victims[v]] = -1
@@ -168,7 +165,7 @@ def forget(
     numbers: NDArray[np.int64],
     bagged: int,
 ) -> None:
-    """Rows that left the memory leave the tree, if they are in it."""
+    """Remove rows that left the memory from the tree, if they are in it."""
     info = tree.info[0]
     for a in range(slots.shape[0]):
         i = tree.leaf[slots[a]]
@@ -181,15 +178,28 @@ def forget(
 
 
 @routine
+def forget_in_all(
+    trees: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    numbers: NDArray[np.int64],
+    bagged: int,
+) -> None:
+    """Remove rows that left the memory from every tree."""
+    for t in range(trees.shape[0]):
+        forget(view(trees, t), slots, labels, numbers, bagged)
+
+
+@routine
 def sort_by_number(slots: NDArray[np.int32], number: NDArray[np.int64]) -> None:
-    """Slots in the order of their rows."""
+    """Sort slots by the numbers of their rows."""
     n = slots.shape[0]
     if n > _FEW:
         keys = np.empty(n, np.int64)
         for a in range(n):
             keys[a] = number[slots[a]]
-        by = np.argsort(keys)
-        slots[:] = slots[by]
+        order = np.argsort(keys)
+        slots[:] = slots[order]
         return
     for a in range(1, n):
         slot = slots[a]
@@ -201,7 +211,7 @@ def sort_by_number(slots: NDArray[np.int32], number: NDArray[np.int64]) -> None:
 
 
 @routine
-def ground_of(
+def training_rows(
     memory: Memory,
     slots: NDArray[np.int32],
     fill: NDArray[np.float32],
@@ -209,8 +219,8 @@ def ground_of(
     seed: np.uint64,
     bag: int,
     bagged: int,
-) -> Ground:
-    """The rows in `slots`, which are in the order of their numbers, to grow from."""
+) -> TrainingRows:
+    """The rows in `slots`, which are in the order of their numbers."""
     n = slots.shape[0]
     z = np.empty((n, width), np.float32)
     label = np.empty(n, np.int32)
@@ -222,14 +232,14 @@ def ground_of(
         for f in range(width):
             v = memory.rows[slot, f]
             z[a, f] = v if v == v else fill[f]
-    return Ground(z, slots, label, times)
+    return TrainingRows(z, slots, label, times)
 
 
 @routine
-def ground_of_leaf(
+def training_rows_of_leaf(
     memory: Memory, tree: Tree, i: int, fill: NDArray[np.float32], bagged: int
-) -> Ground:
-    """The rows of leaf `i`, to grow from."""
+) -> TrainingRows:
+    """The rows of leaf `i`."""
     n = 0
     slot = tree.node[i].head
     while slot >= 0:
@@ -242,7 +252,7 @@ def ground_of_leaf(
         slot = tree.next[slot]
     sort_by_number(slots, memory.number)
     info = tree.info[0]
-    return ground_of(memory, slots, fill, tree.cen.shape[1], info.seed, info.bag, bagged)
+    return training_rows(memory, slots, fill, tree.cen.shape[1], info.seed, info.bag, bagged)
 
 
 def padded(columns: int) -> int:

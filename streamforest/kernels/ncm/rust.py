@@ -1,7 +1,7 @@
 """Reuse subtree (RUST, Ristin 2016, section 4.4): a node takes in new classes and keeps its subtree.
 
-Rows that now go the other way are taken out of their leaves and passed down again; leaves with too few
-rows are cut, their siblings taking the parents' place.
+Rows that now go to the other side are removed from their leaves and passed down again. Leaves with too few
+rows are cut: the sibling of such a leaf replaces their parent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.simd_dot import add_times, dot
-from streamforest.kernels.ncm.grow import FITS, HIST, ROWS, Ground, to_metric
+from streamforest.kernels.ncm.grow import FITS, HIST, ROWS, TrainingRows, to_metric
 from streamforest.kernels.ncm.layout import Memory, Record, Tree, descend, goes_right, times_in_bag
 from streamforest.kernels.ncm.leaves import count, hist_room, uncount
 from streamforest.kernels.ncm.row_memory import fill_in
@@ -37,7 +37,7 @@ def _children_value(
     total: NDArray[np.int32],
     table: NDArray[np.int64],
 ) -> int:
-    """Entropy of both sides; one side with nothing is as bad as can be."""
+    """Entropy of both sides; the largest value if one side is empty."""
     left, value = split_value(right, which, times, 0, n_left, total, table)
     rows = 0
     for c in range(total.shape[0]):
@@ -49,48 +49,49 @@ def _children_value(
 def take_in(
     tree: Tree,
     i: int,
-    ground: Ground,
+    training: TrainingRows,
     new: NDArray[np.int32],
     n_centroids: int,
     classes: int,
     p: Record,
     table: NDArray[np.int64],
 ) -> int:
-    """Let node `i`, whose rows are `ground`, take in the classes of `new`. FITS, or what is too small.
+    """Let node `i`, whose rows are `training`, take in the classes of `new`. FITS, or what is too small.
 
-    By reservoir sampling a new class' mean is ignored, added or replaces one; its side is the one with
-    the larger gain. Old centroids and sides stay as they are. A plane is fitted anew from where it is.
+    By reservoir sampling the mean of a new class is ignored, added or replaces another; its side is the
+    one with the larger gain. Old centroids and sides stay as they are. A plane is fitted again, starting
+    from what it is.
     """
     info = tree.info[0]
     room = n_centroids + new.shape[0] if not p.svm else 1
     if info.n_rows + room > tree.half.shape[0]:
         return ROWS
     place = np.full(classes, -1, np.int32)
-    m = ground.slot.shape[0]
+    m = training.slot.shape[0]
     which = np.full(m, -1, np.int32)
     seen = 0
     for a in range(m):
-        if ground.times[a] > 0:
-            y = ground.label[a]
+        if training.times[a] > 0:
+            y = training.label[a]
             if place[y] < 0:
                 place[y] = seen
                 seen += 1
             which[a] = place[y]
-    found = False
+    any_new = False
     for c in range(new.shape[0]):
-        found = found or place[new[c]] >= 0
-    if not found:
+        any_new = any_new or place[new[c]] >= 0
+    if not any_new:
         return FITS
     total = np.zeros(seen, np.int32)
     for a in range(m):
-        if ground.times[a] > 0:
-            total[which[a]] += ground.times[a]
+        if training.times[a] > 0:
+            total[which[a]] += training.times[a]
     start = rng.key(info.seed, rng.NCM_SPLIT, info.draws)
     info.draws += 1
     if p.svm:
-        _refit_plane(tree, i, ground, which, seen, total, new, place, start, table)
+        _refit_plane(tree, i, training, which, seen, total, new, place, start, table)
     else:
-        _refit_means(tree, i, ground, which, seen, total, new, place, n_centroids, start, table)
+        _refit_means(tree, i, training, which, seen, total, new, place, n_centroids, start, table)
     return FITS
 
 
@@ -98,7 +99,7 @@ def take_in(
 def _refit_means(
     tree: Tree,
     i: int,
-    ground: Ground,
+    training: TrainingRows,
     which: NDArray[np.int32],
     seen: int,
     total: NDArray[np.int32],
@@ -110,11 +111,11 @@ def _refit_means(
 ) -> None:
     info = tree.info[0]
     here = tree.node[i]
-    m = ground.slot.shape[0]
+    m = training.slot.shape[0]
     width = tree.cen.shape[1]
     first, k = here.first, here.k
     top = max(n_centroids, k)
-    base = info.n_rows  # the node's centroids move here, with room for more
+    base = info.n_rows  # the node's centroids move here, where there is room for more
     for j in range(k):
         tree.half[base + j] = tree.half[first + j]
         tree.side[base + j] = tree.side[first + j]
@@ -124,7 +125,7 @@ def _refit_means(
     far = np.empty((m, top), np.float32)
     for a in range(m):
         for j in range(k):
-            far[a, j] = tree.half[base + j] - dot(ground.z, a, tree.cen, base + j)
+            far[a, j] = tree.half[base + j] - dot(training.z, a, tree.cen, base + j)
     known = seen
     for c in range(new.shape[0]):
         known -= place[new[c]] >= 0
@@ -146,16 +147,16 @@ def _refit_means(
                 continue
         mean[:] = 0
         for a in range(m):
-            if ground.label[a] == y and ground.times[a] > 0:
-                w = np.float32(ground.times[a])
-                add_times(mean, 0, ground.z, a, w)
+            if training.label[a] == y and training.times[a] > 0:
+                w = np.float32(training.times[a])
+                add_times(mean, 0, training.z, a, w)
         share = np.float32(1.0) / np.float32(total[place[y]])
         for f in range(width):
             mean[0, f] *= share
         to_metric(tree, mean, base + j)
         tree.label[base + j] = y
         for a in range(m):
-            far[a, j] = tree.half[base + j] - dot(ground.z, a, tree.cen, base + j)
+            far[a, j] = tree.half[base + j] - dot(training.z, a, tree.cen, base + j)
         values = np.zeros(2, np.int64)
         for side in range(2):
             tree.side[base + j] = np.uint8(side)
@@ -165,7 +166,7 @@ def _refit_means(
                     if far[a, b] < far[a, best]:
                         best = b
                 right[a] = tree.side[base + best]
-            values[side] = _children_value(right, which, ground.times, n_left, total, table)
+            values[side] = _children_value(right, which, training.times, n_left, total, table)
         tree.side[base + j] = np.uint8(0) if values[0] <= values[1] else np.uint8(1)
     here.first = base
     here.k = k
@@ -176,7 +177,7 @@ def _refit_means(
 def _refit_plane(
     tree: Tree,
     i: int,
-    ground: Ground,
+    training: TrainingRows,
     which: NDArray[np.int32],
     seen: int,
     total: NDArray[np.int32],
@@ -191,16 +192,16 @@ def _refit_plane(
     """
     info = tree.info[0]
     row = tree.node[i].first
-    m = ground.slot.shape[0]
+    m = training.slot.shape[0]
     width = tree.cen.shape[1]
-    at = np.arange(m).astype(np.int32)
-    u, mean = scaled_rows(tree, ground.z, at, 0, m)
+    order = np.arange(m).astype(np.int32)
+    u, mean = scaled_rows(tree, training.z, order, 0, m)
     steps, rate = steps_of(m), rate_of(u)
     lean = np.zeros(seen)
     for a in range(m):
-        if ground.times[a] > 0:
-            left = dot(ground.z, a, tree.cen, row) > tree.half[row]
-            lean[which[a]] += ground.times[a] if left else -ground.times[a]
+        if training.times[a] > 0:
+            left = dot(training.z, a, tree.cen, row) > tree.half[row]
+            lean[which[a]] += training.times[a] if left else -training.times[a]
     plane = np.zeros((1, width), np.float32)
     sign = np.zeros(m, np.float32)
     right = np.empty(m, np.int32)
@@ -209,7 +210,7 @@ def _refit_plane(
     for c in range(new.shape[0]):
         if place[new[c]] >= 0:
             is_new[place[new[c]]] = True
-    spare = info.n_rows  # unused: the better of two is kept here
+    spare = info.n_rows  # an unused row, for the better plane of two
     for c in range(new.shape[0]):
         y = place[new[c]]
         if y < 0:
@@ -221,7 +222,7 @@ def _refit_plane(
             lean[y] = 1.0 if way == 0 else -1.0
             for a in range(m):
                 sign[a] = np.float32(0.0)
-                if ground.times[a] > 0 and not is_new[which[a]]:
+                if training.times[a] > 0 and not is_new[which[a]]:
                     sign[a] = np.float32(1.0) if lean[which[a]] > 0 else np.float32(-1.0)
             bias = dot(mean, 0, tree.cen, row) - tree.half[row]
             for f in range(width):
@@ -231,7 +232,7 @@ def _refit_plane(
             bias = descend_hinge(u, sign, _present(sign), steps, rate, key, plane, bias)
             for a in range(m):
                 right[a] = 0 if dot(u, a, plane, 0) + np.float32(bias) > 0 else 1
-            value = _children_value(right, which, ground.times, n_left, total, table)
+            value = _children_value(right, which, training.times, n_left, total, table)
             if value < least:
                 least = value
                 side = lean[y]
@@ -253,33 +254,35 @@ def _present(sign: NDArray[np.float32]) -> NDArray[np.int32]:
 
 
 @routine
-def pass_again(tree: Tree, i: int, ground: Ground, place: NDArray[np.int32], end: int) -> int:
-    """Rows of node `i` that its split now sends the other way go down again. FITS, or HIST.
+def pass_again(
+    tree: Tree, i: int, training: TrainingRows, place: NDArray[np.int32], end: int
+) -> int:
+    """Pass rows of node `i` down again that its split now sends to the other side. FITS, or HIST.
 
-    `place` gives the nodes' places in preorder; the left subtree's places end before `end`. Rows are
-    only moved between histograms and in `leaf`: chains are made anew afterwards (`relink`).
+    `place` has the nodes' places in preorder; the places of the left subtree end before `end`. Only
+    histograms and `leaf` are updated: `relink` makes the chains afterwards.
     """
     here = tree.node[i]
-    for a in range(ground.slot.shape[0]):
-        slot = ground.slot[a]
-        right = goes_right(tree, here, ground.z, a)
+    for a in range(training.slot.shape[0]):
+        slot = training.slot[a]
+        right = goes_right(tree, here, training.z, a)
         was = 1 if place[tree.leaf[slot]] >= end else 0
         if right == was:
             continue
-        leaf = descend(tree, here.left + right, ground.z, a)
+        leaf = descend(tree, here.left + right, training.z, a)
         if tree.info[0].hist_top + hist_room(tree.node[leaf]) > tree.hist.shape[0]:
             return HIST
-        w = ground.times[a]
+        w = training.times[a]
         if w > 0:
-            uncount(tree, tree.leaf[slot], ground.label[a], w)
-            count(tree, leaf, ground.label[a], w)
+            uncount(tree, tree.leaf[slot], training.label[a], w)
+            count(tree, leaf, training.label[a], w)
         tree.leaf[slot] = leaf
     return FITS
 
 
 @routine
 def _find_small(tree: Tree, least: int) -> tuple[int, int]:
-    """A leaf with fewer than `least` rows and its parent, the uppermost first; -1, -1: there is none."""
+    """The uppermost leaf with fewer than `least` rows, and its parent; -1, -1: there is none."""
     queue = np.empty(tree.info[0].n_nodes, np.int32)
     queue[0] = 0
     size = 1
@@ -309,9 +312,9 @@ def cut_small(
     least: int,
     bagged: int,
 ) -> int:
-    """Cut leaves with fewer than `least` rows: FITS, or HIST, and then the same call goes on.
+    """Cut leaves with fewer than `least` rows. FITS, or HIST: the same call then goes on.
 
-    The sibling of such a leaf takes its parent's place, and the leaf's rows go down from there.
+    The sibling of such a leaf replaces their parent, and the leaf's rows go down from there.
     """
     info = tree.info[0]
     z = np.empty((1, tree.cen.shape[1]), np.float32)
@@ -319,13 +322,13 @@ def cut_small(
         leaf, parent = _find_small(tree, least)
         if leaf < 0:
             return FITS
-        most = 4
+        max_room = 4
         for i in range(info.n_nodes):
-            most = max(most, tree.node[i].room)
+            max_room = max(max_room, tree.node[i].room)
         rows = 0
         for b in range(slots.shape[0]):
             rows += tree.leaf[slots[b]] == leaf
-        if info.hist_top + 4 * most * rows > tree.hist.shape[0]:
+        if info.hist_top + 4 * max_room * rows > tree.hist.shape[0]:
             return HIST
         left = tree.node[parent].left
         sibling = left + 1 if leaf == left else left
@@ -347,7 +350,7 @@ def cut_small(
 
 @routine
 def relink(tree: Tree, slots: NDArray[np.int32]) -> None:
-    """Chains anew by `leaf`, from rows in the order of their numbers: the newest first."""
+    """Make the chains of all leaves by `leaf`; slots are in the order of row numbers, chains newest first."""
     for i in range(tree.info[0].n_nodes):
         tree.node[i].head = -1
     for b in range(slots.shape[0]):

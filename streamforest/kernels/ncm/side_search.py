@@ -19,7 +19,7 @@ _WORD = 32  # sides drawn at a time
 
 
 class Cells(NamedTuple):
-    """Counts of classes by cell, without zeros: entries start[j] to start[j + 1] belong to cell j."""
+    """Counts of classes by cell, without zeros: entries start[j] to start[j + 1] are those of cell j."""
 
     start: NDArray[np.int32]
     which: NDArray[np.int32]
@@ -38,7 +38,7 @@ def gather_cells(
     n_cells: int,
     n_classes: int,
 ) -> Cells:
-    """Cells of `n` rows, each with its cell, the class it is of (within the node) and its count."""
+    """Cells from `n` rows, each with its cell, its class (an index within the node) and its count."""
     dense = np.zeros((n_cells, n_classes), np.int32)
     size = np.zeros(n_cells, np.int64)
     total = np.zeros(n_classes, np.int32)
@@ -54,24 +54,24 @@ def gather_cells(
             total[which[a]] += w
             rows += w
     start = np.zeros(n_cells + 1, np.int32)
-    at = np.empty(used, np.int32)
+    classes = np.empty(used, np.int32)
     number = np.empty(used, np.int32)
     e = 0
     for j in range(n_cells):
         for c in range(n_classes):
             if dense[j, c] > 0:
-                at[e] = c
+                classes[e] = c
                 number[e] = dense[j, c]
                 e += 1
         start[j + 1] = e
-    return Cells(start, at, number, size, total, rows)
+    return Cells(start, classes, number, size, total, rows)
 
 
 @kernel
 def _start_of(
     cells: Cells, side: NDArray[np.uint8], left: NDArray[np.int32], table: NDArray[np.int64]
 ) -> tuple[int, int]:
-    """Fill in the rows of each class on the left; rows there, and the entropy of both sides."""
+    """Count the rows of each class on the left; returns the rows there, and the entropy of both sides."""
     left[:] = 0
     n_left = 0
     for j in range(side.shape[0]):
@@ -89,7 +89,7 @@ def _start_of(
 def _flip(
     cells: Cells, j: int, sign: int, n_left: int, left: NDArray[np.int32], table: NDArray[np.int64]
 ) -> int:
-    """How the entropy of both sides changes when cell `j` goes over (`sign` 1: to the left)."""
+    """How the entropy of both sides changes when cell `j` changes sides (`sign` 1: to the left)."""
     after = n_left + sign * cells.size[j]
     change = xlogx(after, table) + xlogx(cells.rows - after, table)
     change -= xlogx(n_left, table) + xlogx(cells.rows - n_left, table)
@@ -125,10 +125,10 @@ def search_sides(
     table: NDArray[np.int64],
     best: NDArray[np.uint8],
 ) -> bool:
-    """Fill `best` with the sides of the largest gain above zero that leaves over µ rows on both.
+    """Fill `best` with the sides of the largest gain, if it is above zero and both have over µ rows.
 
-    With `assignments` so many random ones are tried (Ristin 2016, 3.2; all of them where there are
-    no more), else flips of single cells from `starts` random ones, as long as one is better.
+    With `assignments` so many random ones are tried (Ristin 2016, 3.2), or all of them if there are no
+    more. Otherwise single cells change sides as long as that is better, from `starts` random ones.
     """
     k = best.shape[0]
     before = xlogx(cells.rows, table)

@@ -13,7 +13,7 @@ from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.entropy import xlogx
 from streamforest.kernels.core.simd_dot import add_times, dot
-from streamforest.kernels.ncm.layout import Record, Tree, held, within
+from streamforest.kernels.ncm.layout import Record, Tree, clipped, clipped_float32
 
 _STEPS = (200, 2_000)  # of descent: twice the rows, within these
 _RATE = np.float32(0.5)  # first step over the mean square length of a row; falls to a quarter
@@ -30,10 +30,10 @@ def descend_hinge(
     plane: NDArray[np.float32],
     bias: float,
 ) -> float:
-    """Fit `plane` (one row) and the bias it returns to rows `u` with their signs.
+    """Fit `plane` (one row) to rows `u` with their signs, and return the bias.
 
-    What it starts from is what stands there. Rows are drawn at random; one that is in no bag is
-    passed over.
+    Descent starts from the given plane and bias. Rows are drawn at random; those outside the bag are
+    skipped.
     """
     n = u.shape[0]
     width = u.shape[1]
@@ -79,20 +79,20 @@ def split_value(
 
 @routine
 def scaled_rows(
-    tree: Tree, z: NDArray[np.float32], at: NDArray[np.int32], low: int, high: int
+    tree: Tree, z: NDArray[np.float32], order: NDArray[np.int32], low: int, high: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The rows of a node about their mean in the tree's metric, and that mean (one row)."""
+    """The rows of a node less their mean, in the tree's metric, and that mean (one row)."""
     width = tree.cen.shape[1]
     mean = np.zeros((1, width), np.float32)
     for b in range(low, high):
-        add_times(mean, 0, z, at[b], np.float32(1.0))
+        add_times(mean, 0, z, order[b], np.float32(1.0))
     share = np.float32(1.0) / np.float32(high - low)
     for f in range(width):
         mean[0, f] *= share
     u = np.empty((high - low, width), np.float32)
     for b in range(low, high):
         for f in range(width):
-            u[b - low, f] = (z[at[b], f] - mean[0, f]) * np.sqrt(tree.metric[0, f])
+            u[b - low, f] = (z[order[b], f] - mean[0, f]) * np.sqrt(tree.metric[0, f])
     return u, mean
 
 
@@ -116,11 +116,11 @@ def steps_of(n: int) -> int:
 def write_plane(
     tree: Tree, row: int, plane: NDArray[np.float32], bias: float, mean: NDArray[np.float32]
 ) -> None:
-    """Store a plane of scaled rows as one of rows as they are: left is where x·cen > half."""
+    """Store a plane of scaled rows as one of unscaled rows: left is where x·cen > half."""
     width = tree.cen.shape[1]
     for f in range(width):
-        tree.cen[row, f] = held(plane[0, f] * np.sqrt(tree.metric[0, f]))
-    tree.half[row] = within(dot(mean, 0, tree.cen, row) - bias)
+        tree.cen[row, f] = clipped(plane[0, f] * np.sqrt(tree.metric[0, f]))
+    tree.half[row] = clipped_float32(dot(mean, 0, tree.cen, row) - bias)
     tree.side[row] = 0
     tree.label[row] = -1
 
@@ -130,7 +130,7 @@ def split_plane(
     tree: Tree,
     i: int,
     z: NDArray[np.float32],
-    at: NDArray[np.int32],
+    order: NDArray[np.int32],
     which: NDArray[np.int32],
     times: NDArray[np.int32],
     low: int,
@@ -146,7 +146,7 @@ def split_plane(
     info = tree.info[0]
     n = high - low
     width = tree.cen.shape[1]
-    u, mean = scaled_rows(tree, z, at, low, high)
+    u, mean = scaled_rows(tree, z, order, low, high)
     weight = times[low:high]
     steps, rate = steps_of(n), rate_of(u)
     of_class = np.zeros(seen, np.int32)
@@ -179,9 +179,9 @@ def split_plane(
             write_plane(tree, row, plane, bias, mean)
     if not found:
         return False
-    # where rows go is decided by what is stored: rounding may put one on the other side
+    # the stored plane decides where rows go: rounding may put one on the other side
     for b in range(low, high):
-        cell[b] = 0 if dot(z, at[b], tree.cen, row) > tree.half[row] else 1
+        cell[b] = 0 if dot(z, order[b], tree.cen, row) > tree.half[row] else 1
     left, value = split_value(cell[low:high], which, times, low, n_left, of_class, table)
     if left <= p.mu or total - left <= p.mu:
         return False

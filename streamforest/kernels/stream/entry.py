@@ -61,13 +61,13 @@ def process_batch(
     batch: NDArray[np.float64],
     y: NDArray[np.int64],
     op: NDArray[np.uint8],
-    known: NDArray[np.int64],
-    number: int,
-    power: float,
-    bound: int,
     reuse: bool,
+    number: int,
     votes: NDArray[np.int64],
     out: NDArray[np.int64],
+    known: NDArray[np.int64],
+    power: float,
+    bound: int,
 ) -> int:
     """Process the rows of a batch, in the parts that are asked for; the first learned row is `number`.
 

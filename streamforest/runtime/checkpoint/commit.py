@@ -17,6 +17,7 @@ import msgspec
 from streamforest.errors import BrokerError
 from streamforest.io.codec.predictions import encode_pack
 from streamforest.io.log import CommitInDoubt, Log, OutputRecord, Partition, Transaction
+from streamforest.runtime.checkpoint.interleaving import Interleaving
 from streamforest.runtime.checkpoint.journal import (
     CommitMetadata,
     Entry,
@@ -38,7 +39,7 @@ class Pending:
     first: int = 0
     predictions: list[OutputRecord] = field(default_factory=list)
     dead_letters: list[OutputRecord] = field(default_factory=list)
-    slices: list[tuple[str, int, int, int]] = field(default_factory=list)
+    order: Interleaving = field(default_factory=Interleaving)
     added: list[tuple[str, int, int]] = field(default_factory=list)
     promoted: str = ""
     adopted: str = ""
@@ -182,11 +183,12 @@ class Committer:
         context = self._context
         state, pending = context.state, context.pending
         number, named = context.next_commit, self._newest_snapshot()
+        order = pending.order.order()
         entry = Entry(
             number,
             pending.first,
             state.events,
-            pending.slices,
+            pending.order.slices(),
             pending.added,
             state.gate.limits.rules(),
             pending.promoted,
@@ -194,6 +196,8 @@ class Committer:
             pending.origin,
             pending.moved,
             revisions_of(state.models),
+            order,
+            2 if order else 1,
         )
         transaction = Transaction(
             number,

@@ -13,16 +13,17 @@ import msgspec
 from streamforest.errors import RecoveryError
 from streamforest.runtime.processing.adapters import Model
 
-MAX_SLICES = 1_000
-"""Slices one journal record may list; a commit comes early rather than go beyond."""
+_FORMAT = 2  # 1 had no `order`
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One journal record: the slices advanced since the one before, in order.
+    """One journal record: the slices advanced since the one before.
 
-    A slice is (topic, partition, from, to), half open. `first` is the number of the first event in it,
-    `events` that of the first one after it. `added` lists partitions met for the first time, with the
-    offset at which each begins; `rules` by what the events were judged beside the models' parameters.
+    A slice is (topic, partition, from, to), half open. Without `order` they were advanced one after the
+    other; with it there is one of each partition, and `order` says how they alternate
+    (`checkpoint/interleaving.py`). `first` is the number of the first event in it, `events` that of the
+    first one after it. `added` lists partitions met for the first time, with the offset at which each
+    begins; `rules` by what the events were judged beside the models' parameters.
     """
 
     commit: int
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     moved: list[tuple[str, int, int]] = []
     revisions: dict[str, int] = {}
     """The learning revision of each model; one that is not named has the first."""
+    order: str = ""
     v: int = 1
 
 
@@ -79,9 +81,14 @@ def read_commit_metadata(text: str) -> CommitMetadata:
 def read_entry(place: int, value: bytes) -> Entry:
     """A decoded journal record."""
     try:
-        return msgspec.json.decode(value, type=Entry)
+        entry = msgspec.json.decode(value, type=Entry)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecoveryError(f"journal record {place} cannot be read: {error}") from error
+    if entry.v > _FORMAT:
+        raise RecoveryError(
+            f"journal record {place} is of format {entry.v}: use the version of streamforest it is from"
+        )
+    return entry
 
 
 def read_entries(
@@ -109,19 +116,3 @@ def revisions_of(models: Mapping[str, Model]) -> dict[str, int]:
     """The learning revision of each model that is beyond the first, as a journal record has it."""
     found = {name: int(model.forest.learning_revision) for name, model in models.items()}
     return {name: revision for name, revision in found.items() if revision != 1}
-
-
-def add_slice(
-    slices: list[tuple[str, int, int, int]], topic: str, partition: int, first: int, end: int
-) -> None:
-    """Append a slice, or lengthen the last one where it goes on.
-
-    >>> slices = []
-    >>> add_slice(slices, "t", 0, 0, 5); add_slice(slices, "t", 0, 5, 9); add_slice(slices, "t", 1, 0, 2)
-    >>> slices
-    [('t', 0, 0, 9), ('t', 1, 0, 2)]
-    """
-    if slices and slices[-1][:2] == (topic, partition) and slices[-1][3] == first:
-        slices[-1] = (topic, partition, slices[-1][2], end)
-    else:
-        slices.append((topic, partition, first, end))

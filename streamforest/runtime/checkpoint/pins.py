@@ -36,8 +36,8 @@ class Pins:
 
     def add(self, name: str) -> None:
         """Pin a snapshot; hold the lock, and see that it is there."""
-        told = {"pinned": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        data = json.dumps(told).encode() + b"\n"
+        details = {"pinned": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        data = json.dumps(details).encode() + b"\n"
         replace(self._folder / f"{name}{SUFFIX}", data, self._mode)
 
     def remove(self, name: str) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamforest.errors import ChangedError, ConfigError, SnapshotError
-from streamforest.io.log import Partition
+from streamforest.forests.core.columns import NUMBER, UNKNOWN
+from streamforest.io.features.reader import EventReader
+from streamforest.io.log import Partition, Records
 from streamforest.jsonable import LARGEST_OFFSET, count, rows
+from streamforest.observe.accounting import RowCounts
 from streamforest.observe.evaluation import Totals
 from streamforest.observe.measures import Evaluation, ModelMeasures
 from streamforest.runtime.labels.store import LabelStore, LateRules
@@ -19,19 +24,46 @@ from streamforest.runtime.processing.models import parameters_of, take_run_time,
 from streamforest.text import shown
 
 _FORMAT = 2
+MakeReader = Callable[..., EventReader]
+"""Makes a reader of records by the pipeline's rules, with `max_columns` and `labels`."""
+
+
+_RECENT = 5.0  # seconds
 
 
 @dataclass
 class Pace:
-    """Events and wall-clock seconds of the loop, snapshots and all."""
+    """Events, and wall-clock seconds of the loop while there were records: commits, snapshots and all."""
 
     events: int = 0
     seconds: float = 0.0
+    _recent: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
+    """When reading began, and how many events it brought; of the last seconds."""
+    _first: float = field(default=math.inf, repr=False)
+    """When this process began to read."""
+
+    def add(self, events: int, seconds: float) -> None:
+        """So many events were read and processed in the last `seconds`."""
+        self.events += events
+        self.seconds += seconds
+        begun = time.monotonic() - seconds
+        self._first = min(self._first, begun)
+        self._recent.append((begun, events))
+        while self._recent[0][0] < begun - _RECENT:
+            self._recent.popleft()
 
     @property
     def rate(self) -> float:
-        """Events a second."""
+        """Events a second, over the whole run."""
         return self.events / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def recent_rate(self) -> float:
+        """Events a second over the last seconds; 0 while nothing is read."""
+        now = time.monotonic()
+        since = max(self._first, now - _RECENT)
+        events = sum(count for begun, count in self._recent if begun >= since)
+        return events / max(now - since, 1e-3) if events else 0.0
 
 
 @dataclass
@@ -42,18 +74,27 @@ class RunState:
     gate: Admission
     measures: Evaluation
     positions: dict[Partition, int] = field(default_factory=dict)
+    times: dict[Partition, int] = field(default_factory=dict)
+    """The highest record timestamp of each partition, where one had any: the merge goes on from it."""
     events: int = 0
+    rows: RowCounts = field(default_factory=RowCounts)
     pace: Pace = field(default_factory=Pace)
     main: str = ""
     """The model that publishes, where another than the first was promoted."""
     late: LabelStore | None = None
     """Who waits for whom, where labels come by themselves."""
+    reader: EventReader = field(default_factory=EventReader)
+    """Layout of the records, and what each column holds."""
     newest_at: float = 0.0
     """When a class was last new, by this machine's clock; nothing depends on it."""
 
     @classmethod
     def new(
-        cls, models: Mapping[str, Model], limits: Limits, late: LateRules | None = None
+        cls,
+        models: Mapping[str, Model],
+        limits: Limits,
+        late: LateRules | None = None,
+        reader: MakeReader = EventReader,
     ) -> RunState:
         """Before the first event."""
         return cls(
@@ -61,11 +102,26 @@ class RunState:
             Admission(limits),
             Evaluation({name: ModelMeasures() for name in models}),
             late=None if late is None else LabelStore(late),
+            reader=reader(max_columns=limits.max_features, labels=late is not None),
         )
+
+    def summaries(self) -> dict[str, dict[str, Any]]:
+        """Size and shape of each model."""
+        return {name: model.summary() for name, model in self.models.items()}
 
     def become(self, other: RunState) -> None:
         """Take over all that another state holds."""
         vars(self).update(vars(other))
+
+    def passed(self, records: Records) -> None:
+        """These records were taken, whatever became of each."""
+        times = self.times
+        for partition, record in zip(records.partitions, records.records, strict=True):
+            if record.timestamp > times.get(partition, 0):
+                times[partition] = record.timestamp
+        for partition, record in records.last().items():
+            self.positions[partition] = record.offset + 1
+        self.events += len(records)
 
     def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
         """The run's own part of a snapshot: no clock, no commit number, nothing of this process."""
@@ -73,9 +129,12 @@ class RunState:
             "format": _FORMAT,
             "source": dict(source),
             "events": self.events,
-            "positions": [[*partition, at] for partition, at in sorted(self.positions.items())],
+            "positions": _listed(self.positions),
             "totals": {name: measures.totals.state() for name, measures in self.measures.items()},
+            "rows": self.rows.state(),
             "admission": self.gate.state(),
+            "features": self.reader.state(),
+            **({"times": _listed(self.times)} if self.times else {}),
             **({"main": self.main} if self.main else {}),
             **({} if self.late is None else {"labels": self.late.state(list(self.models))}),
         }
@@ -97,6 +156,7 @@ class RunState:
         limits: Limits,
         source: Mapping[str, Any],
         late: LateRules | None = None,
+        reader: MakeReader = EventReader,
     ) -> RunState:
         """From a snapshot, after checking that it is of this very pipeline."""
         try:
@@ -104,19 +164,29 @@ class RunState:
                 raise ValueError(f"run format {plain['format']!r}, this version reads {_FORMAT}")
             _compare("source", source, plain["source"], source)
             wrapped = _checked_models(models, configured, source)
+            gate = Admission.from_state(limits, plain["admission"])
+            store = _store(late, plain, list(wrapped))
             state = cls(
                 models=wrapped,
-                gate=Admission.from_state(limits, plain["admission"]),
+                gate=gate,
                 measures=Evaluation(
                     {
                         name: ModelMeasures(Totals.from_state(plain["totals"][name]))
                         for name in wrapped
                     }
                 ),
-                positions=_positions(plain["positions"]),
+                positions=_by_partition(plain["positions"], "position"),
+                times=_by_partition(plain.get("times", []), "time"),
                 events=count(plain["events"], "events"),
+                rows=_row_counts(plain, wrapped, store),
                 main=_main(plain, wrapped, source),
-                late=_store(late, plain, list(wrapped)),
+                late=store,
+                reader=_reader(
+                    reader(max_columns=limits.max_features, labels=late is not None),
+                    plain.get("features"),
+                    gate,
+                    source,
+                ),
             )
         except (ChangedError, ConfigError, SnapshotError):
             raise
@@ -142,13 +212,17 @@ class RunState:
             return
 
 
-def _positions(told: Any) -> dict[Partition, int]:
+def _listed(numbers: Mapping[Partition, int]) -> list[list[Any]]:
+    return [[*partition, number] for partition, number in sorted(numbers.items())]
+
+
+def _by_partition(listed: Any, what: str) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
-    for topic, number, at in rows(told, "positions", 3):
+    for topic, number, value in rows(listed, f"{what}s", 3):
         partition = str(topic), count(number, "partition")
         if type(topic) is not str or partition in found:
-            raise ValueError(f"position of {topic!r:.60}-{number} twice, or of no topic")
-        found[partition] = count(at, "position", LARGEST_OFFSET)
+            raise ValueError(f"{what} of {topic!r:.60}-{number} twice, or of no topic")
+        found[partition] = count(value, what, LARGEST_OFFSET)
     return found
 
 
@@ -164,6 +238,29 @@ def _store(
     rules: LateRules | None, plain: Mapping[str, Any], names: list[str]
 ) -> LabelStore | None:
     return None if rules is None else LabelStore.from_state(rules, plain["labels"], names)
+
+
+def _reader(
+    reader: EventReader, state: Any, gate: Admission, source: Mapping[str, Any]
+) -> EventReader:
+    """What a run knew of its records; one that was begun before this was kept had nested ones only."""
+    if state is None:
+        known = [(n, k) for n, k in zip(gate.features.names, gate.features.kinds) if k != UNKNOWN]
+        reader.adopt([name for name, _ in known], [kind == NUMBER for _, kind in known])
+        return reader
+    _compare("features", reader.rules.settings(), state["rules"], source)
+    reader.restore(state)
+    return reader
+
+
+def _row_counts(
+    plain: Mapping[str, Any], models: Mapping[str, Model], store: LabelStore | None
+) -> RowCounts:
+    waiting = 0 if store is None else len(store.waiting)
+    if "rows" in plain:
+        return RowCounts.from_state(plain["rows"], waiting)
+    learned = next(iter(models.values())).n_learned
+    return RowCounts.unknown(count(plain["events"], "events"), learned, waiting)
 
 
 def _checked_models(

@@ -138,11 +138,12 @@ class SnapshotScheduler:
             self._telemetry.on_event(SnapshotFailed(failure.reason))
         if written is not None and written.name != self._reported:
             self._reported = written.name
-            models = self._context.state.models
-            self._telemetry.on_event(
-                SnapshotWritten(
-                    written.seconds,
-                    written.bytes,
-                    lambda: {name: model.summary() for name, model in models.items()},
-                )
+            log.log(
+                # by number of events there may be thousands
+                logging.DEBUG if self._schedule.snapshots_by_number else logging.INFO,
+                "snapshot %s: %d bytes in %.1f s",
+                written.name,
+                written.bytes,
+                written.seconds,
             )
+            self._telemetry.on_event(SnapshotWritten(written.name, written.seconds, written.bytes))

@@ -17,6 +17,7 @@ from streamforest.errors import ConfigError
 from streamforest.forests.core import registry
 from streamforest.io.codec.decoders import Function
 from streamforest.io.codec.events import Bounds
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.kafka.topics import Topics
 from streamforest.io.sources.dataset import Source
 from streamforest.runtime.config import schema
@@ -42,6 +43,7 @@ from streamforest.runtime.processing.models import (
 )
 
 MAIN = "main"
+DEFAULT_KIND = "stream"
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,13 @@ def load_pipeline(
     kafka = _kafka(check, str(name))
     bounds = Bounds(
         max_bytes=events["max_bytes"],
-        max_text=events["max_text_length"],
+        max_text_length=events["max_text_length"],
         max_depth=events["max_depth"],
         max_items=events["max_items"],
     )
+    features = _features(check)
     read_here = kafka is None or (bootstrap_servers is not None and "source" in settings.tables)
-    table, source = read_source(check, bounds, needed=read_here)
+    table, source = read_source(check, features, bounds, needed=read_here)
     if table is not None and read_here and events["decoder"] is None:
         refusal = lines_in_msgpack(table, events["format"])
         if refusal is not None:
@@ -113,6 +116,7 @@ def load_pipeline(
         run=schema.run_table(run, name, kafka is not None, through=bootstrap_servers is not None),
         events_format=events["format"],
         bounds=bounds,
+        features=features,
         min_class_events=limits["min_class_events"],
         max_pending_classes=limits["max_pending_classes"],
         max_text_bytes=limits["max_text_bytes"],
@@ -125,6 +129,14 @@ def load_pipeline(
         metrics_allowed=tuple(metrics["allowed_hosts"]),
     )
     return Pipeline(config, source, models, function)
+
+
+def _features(check: Checker) -> FeatureRules:
+    """`[features]`: what the fields of a record mean."""
+    values = check.read("features", schema.FEATURES)
+    for key in ("ignore", "only"):
+        values[key] = tuple(values[key])
+    return FeatureRules(**values)
 
 
 def _kafka(check: Checker, name: str) -> KafkaTable | None:
@@ -214,7 +226,7 @@ def _model(
         except ConfigError as error:
             check.problems.append(f"{where}.{error}")
             return table, None
-    kind = parameters.pop("kind", "consistent")
+    kind = parameters.pop("kind", DEFAULT_KIND)
     table = ModelTable(name, str(kind), parameters)
     if not isinstance(kind, str) or kind not in registry.kinds():
         near = nearest(kind_meant(str(kind)), registry.kinds())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.io.codec.events import BOUNDS, Bounds
+from streamforest.io.features.rules import LAYOUTS, MAX_PATTERNS, TYPES, FeatureRules
 from streamforest.io.kafka.auth.connection import MECHANISMS, PROTOCOLS, Connection, Security
 from streamforest.io.kafka.topics import DEFAULT_PARTITIONS, Topics
 from streamforest.io.sources.dataset import ClassSchedule
@@ -33,8 +34,6 @@ class SourceTable:
     dataset: str | None
     file: Path | None
     max_events: int | None
-    label_column: str
-    id_column: str | None
     schedule: ClassSchedule | None
 
 
@@ -51,6 +50,8 @@ class KafkaTable:
     session_timeout_ms: int
     stall_seconds: int
     partitions: int
+    order: str
+    order_wait_ms: int
     security: Security
 
     @property
@@ -68,7 +69,6 @@ class LabelsTable:
     max_bytes: int
     max_early_labels: int
     max_clock_step_seconds: int
-    merge_wait_ms: int
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class RunTable:
     keep_snapshots: int
     folder: Path
     file_mode: int = FILE_MODE
+    allow_unlearned: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Config:
     run: RunTable
     events_format: str
     bounds: Bounds
+    features: FeatureRules
     min_class_events: int
     max_pending_classes: int
     max_text_bytes: int | None
@@ -148,10 +150,8 @@ PIPELINE = {
 }
 SOURCE = {
     "dataset": text("the name of a recorded data set"),
-    "file": text("the path of a .jsonl, .csv or .parquet file"),
+    "file": text("the path of a .jsonl, .csv, .tsv or .parquet file"),
     "max_events": whole(1, 10**12, default=None),
-    "label_column": text("the column that holds the label", "y"),
-    "id_column": text("the column that holds the id"),
 }
 SCHEDULE = {
     "order": Option(
@@ -176,6 +176,8 @@ KAFKA = {
     "session_timeout_ms": whole(1_000, 600_000, default=10_000),
     "stall_seconds": whole(1, 86_400, default=60),
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
+    "order": choice("time", "arrival", default="time"),
+    "order_wait_ms": whole(0, 600_000, default=1_000),
 }
 _PLACE = Option(
     lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
@@ -213,15 +215,59 @@ LABELS = {
     "max_bytes": whole(1 << 16, 1 << 36, default=64 << 20),
     "max_early_labels": whole(1, 10**7, default=10_000),
     "max_clock_step_seconds": whole(1, 10**9, default=3_600),
-    "merge_wait_ms": whole(0, 600_000, default=1_000),
 }
 EVENTS = {
     "format": choice("json", "msgpack", default="json"),
     "decoder": text("module:function", None),
     "max_bytes": whole(64, 1 << 30, default=BOUNDS.max_bytes),
-    "max_text_length": whole(1, 16_384, default=BOUNDS.max_text),
+    "max_text_length": whole(1, 16_384, default=BOUNDS.max_text_length),
     "max_depth": whole(2, 100, default=BOUNDS.max_depth),
     "max_items": whole(16, 10**8, default=BOUNDS.max_items),
+}
+
+
+def _are_patterns(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= MAX_PATTERNS
+        and all(isinstance(one, str) and one for one in value)
+    )
+
+
+def _are_types(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and len(value) <= MAX_PATTERNS
+        and all(name and kind in TYPES for name, kind in value.items())
+    )
+
+
+def _is_encoding(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool("a".encode(value))
+    except (LookupError, ValueError):
+        return False
+
+
+_PATTERNS = Option(_are_patterns, 'a list of column names or patterns such as ["debug.*"]', [])
+FEATURES = {
+    "label": text("the field that holds the label, with dots if it is nested", FeatureRules.label),
+    "id": text("the field that holds the id, with dots if it is nested", FeatureRules.id),
+    "coarse": text("the field that holds the coarse label", FeatureRules.coarse),
+    "layout": choice(*LAYOUTS, default=FeatureRules.layout),
+    "ignore": _PATTERNS,
+    "only": _PATTERNS,
+    "types": Option(
+        _are_types,
+        f"a table of column names or patterns, each with one of {', '.join(map(repr, TYPES))}",
+        {},
+    ),
+    "separator": Option(
+        lambda value: isinstance(value, str) and len(value) == 1 and value not in '"\n\r\0',
+        "one character, such as ';' or '\\t'",
+        None,
+    ),
+    "encoding": Option(_is_encoding, "the name of a text encoding, such as 'cp1252'", None),
 }
 LIMITS = {
     "min_class_events": whole(1, 10**9, default=1),
@@ -243,6 +289,7 @@ RUN = {
     "keep_snapshots": whole(1, 1_000, default=3),
     "folder": text("a path"),
     "file_mode": choice("0600", "0640", "0644", "0660", "0664", default="0600"),
+    "allow_unlearned": Option(lambda value: isinstance(value, bool), "true or false", False),
 }
 METRICS = {
     "host": text("an address to listen on", "127.0.0.1"),
@@ -259,6 +306,7 @@ KEYS: dict[str, dict[str, Option]] = {
     "topics": TOPICS,
     "labels": LABELS,
     "events": EVENTS,
+    "features": FEATURES,
     "limits": LIMITS,
     "predictions": PREDICTIONS,
     "dead_letters": DEAD_LETTERS,
@@ -273,6 +321,7 @@ TABLES = [
     "topics",
     "labels",
     "events",
+    "features",
     "model",
     "shadow",
     "limits",
@@ -304,4 +353,5 @@ def run_table(
         keep_snapshots=values["keep_snapshots"],
         folder=folder.with_name(f"{folder.name}-broker") if through else folder,
         file_mode=int(values["file_mode"], 8),
+        allow_unlearned=values["allow_unlearned"],
     )

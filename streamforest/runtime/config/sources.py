@@ -7,18 +7,20 @@ from pathlib import Path
 
 from streamforest.errors import ConfigError, DatasetError
 from streamforest.io.codec.events import Bounds
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.sources.dataset import ClassSchedule, RecordedSource, Source
-from streamforest.io.sources.files import LINES, open_file
+from streamforest.io.sources.opening import LINES, TABLES, open_file
 from streamforest.io.sources.scheduled import ScheduledFile
 from streamforest.runtime.config import schema
 from streamforest.runtime.config.options import Checker, nearest
 from streamforest.runtime.config.schema import Config, SourceTable
 
-_OWN_KEY = re.compile(r"(file|label_column|id_column) = ")
+_OWN_KEY = re.compile(r"file = ")
+_MOVED = {"label_column": "features.label", "id_column": "features.id"}
 
 
 def read_source(
-    check: Checker, bounds: Bounds, needed: bool
+    check: Checker, features: FeatureRules, bounds: Bounds, needed: bool
 ) -> tuple[SourceTable | None, Source | None]:
     """The table and, if it is `needed` and valid, the opened source.
 
@@ -32,22 +34,28 @@ def read_source(
     if not needed or len(check.problems) > before:
         return table, None
     try:
-        return table, open_source(table, bounds)
+        return table, open_source(table, features, bounds)
     except ConfigError as error:
         check.problems.append(str(error))
         return table, None
 
 
-def open_source(table: SourceTable, bounds: Bounds) -> Source:
+def open_source(table: SourceTable, features: FeatureRules, bounds: Bounds) -> Source:
     """The source that a table describes; ConfigError names the key at fault if it cannot be read."""
     try:
         if table.file is None:
             return RecordedSource.open(str(table.dataset), table.max_events, table.schedule)
-        opened = open_file(
-            table.file, table.max_events, table.label_column, table.id_column, bounds
-        )
-        return opened if table.schedule is None else ScheduledFile(opened, table.schedule)
+        if table.file.suffix in TABLES and features.layout == "nested":
+            raise ConfigError(
+                f"features.layout = 'nested': {table.file} is a table, whose rows are flat; remove it"
+            )
+        opened = open_file(table.file, table.max_events, features, bounds)
+        if table.schedule is None:
+            return opened
+        return ScheduledFile(opened, table.schedule, features, bounds)
     except (ConfigError, DatasetError) as error:
+        if str(error).startswith("features."):
+            raise
         own = _OWN_KEY.match(str(error)) is not None
         raise ConfigError(f"source{'.' if own else ': '}{error}") from error
 
@@ -59,7 +67,7 @@ def recorded_in(config: Config) -> Source:
     refusal = lines_in_msgpack(config.source, config.events_format)
     if refusal is not None:
         raise ConfigError(refusal)
-    return open_source(config.source, config.bounds)
+    return open_source(config.source, config.features, config.bounds)
 
 
 def lines_in_msgpack(table: SourceTable, format: str) -> str | None:
@@ -78,7 +86,10 @@ def is_lines(table: SourceTable | None) -> bool:
 
 
 def _table(check: Checker) -> SourceTable:
-    values = check.read("source", schema.SOURCE, also=("schedule",))
+    values = check.read("source", schema.SOURCE, also=("schedule", *_MOVED))
+    for key, now in _MOVED.items():
+        if key in check.table("source"):
+            check.hidden(f"source.{key}", f"is now {now}, for files and topics alike")
     dataset, file, known = values["dataset"], values["file"], RecordedSource.names()
     if dataset is not None and file is not None:
         check.problem("source.file", file, "dataset is set too; remove one of the two")
@@ -97,7 +108,5 @@ def _table(check: Checker) -> SourceTable:
         dataset,
         path,
         values["max_events"],
-        values["label_column"],
-        values["id_column"],
         schedule,
     )

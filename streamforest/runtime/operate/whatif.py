@@ -91,9 +91,9 @@ def whatif(
                         f"commit {entry.commit} adopted {entry.adopted}: choose a later snapshot"
                     )
                 check_revisions(entry, state.models, accept_version_change)
-                for slices in batches(entry, reader.take):
+                for records in batches(entry, reader):
                     for run, one in runs.values():
-                        run.replay(one, slices)
+                        run.replay(one, records)
                 progress(entry.events - start, total)
         outcomes = []
         for variant, (run, one) in runs.items():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from river import compose
 
 from streamforest import LEARN, PREDICT
-from streamforest.errors import InputError
+from streamforest.errors import CapacityError, InputError
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Answers
 from streamforest.runtime.processing.admission import Rows
@@ -131,7 +131,7 @@ class RiverModel(ForestModel):
                 told.append(self.forest.answers([x], [label], [kind]))
             except InputError as error:
                 self._give_up(str(error).removeprefix("row 0: "))
-                told.append(self.forest.answers([{}], [label], [kind]))
+                told.append(self._without(label, kind))
         posteriors = np.zeros((len(told), len(self.forest.classes_)))
         for row, answer in zip(posteriors, told):
             row[: answer.posteriors.shape[1]] = answer.posteriors[0]
@@ -140,6 +140,13 @@ class RiverModel(ForestModel):
             )
         novelties = [answer.novelty for answer in told if answer.novelty is not None]
         return Answers(posteriors, np.concatenate(novelties) if novelties else None)
+
+    def _without(self, label: Any, kind: int) -> Answers:
+        """The answer without features; a class that there is no room for is not learned either."""
+        try:
+            return self.forest.answers([{}], [label], [kind])  # type: ignore[no-any-return]
+        except CapacityError:
+            return self.forest.answers([{}], [None], [PREDICT])  # type: ignore[no-any-return]
 
     def _give_up(self, why: str) -> None:
         if self.without_features == 0:

@@ -34,6 +34,7 @@ from streamforest.text import shown
 log = logging.getLogger(__name__)
 
 Features = Mapping[Any, Any] | Sequence[float]
+Prepare = Callable[[Any], Features]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Limits:
     nonfinite: str = "error"
     min_class_events: int = 1
     max_waiting: int = 10_000
+    max_means: int = 1 << 53
+    """Classes times columns, see `Forest.max_means`."""
     on_capacity: str = "degrade"
     """What becomes of features and categories beyond these bounds, see `forests/core/columns.py`."""
     largest: float = math.inf
@@ -147,8 +150,12 @@ class Admission:
         plain = self.features.plain
         self._pack = Struct(f"{self._width}d").pack_into if plain else None
 
-    def admit(self, x: Features, y: Any, predict: bool = True) -> bool:
+    def admit(
+        self, x: Features, y: Any, predict: bool = True, prepare: Prepare | None = None
+    ) -> bool:
         """Take an event; False if it is only predicted because its label is not admitted yet.
+
+        `prepare` is for features that are not numbers of known columns already.
 
         Without `predict` it is a late label: the event is only learned, and where the label is not
         admitted yet there is no row. InputError if it cannot be taken: then it has left no trace.
@@ -161,7 +168,8 @@ class Admission:
             seen = self.waiting.get(y, 0) + 1
             learn = counted = seen >= self.limits.min_class_events
         if predict or learn:
-            self._take_features(x, learn)
+            classes = len(self.labels) + (known < 0) if learn else 0
+            x = self._take_features(x, learn, prepare, classes)
         if known < 0 and y is not None:
             if counted:
                 self.waiting.pop(y, None)
@@ -181,11 +189,16 @@ class Admission:
             del self.waiting[next(iter(self.waiting))]
         self.waiting[y] = self.waiting.get(y, 0) + 1
 
-    def _take_features(self, x: Features, learn: bool) -> None:
+    def _take_features(
+        self, x: Features, learn: bool, prepare: Prepare | None, classes: int
+    ) -> Features:
+        self.features.require_cells(classes, self.limits.max_means)
         if self._plain and self._packs(x):
             self._packed += self._row
-            return
+            return x
         self._plain = False
+        if prepare is not None:
+            x = prepare(x)
         if learn and self.limits.as_they_come:
             self.features.require_room(len(x))
         named = x if isinstance(x, Mapping) else dict(enumerate(x))
@@ -194,16 +207,18 @@ class Admission:
         if self.limits.steps is not None:
             self.limits.steps(named, learn)
         if not self.limits.as_they_come:
-            return
+            return x
         self.features.begin()
         try:
             self.features.row(named, learn)
+            self.features.require_cells(classes, self.limits.max_means)
         except InputError:
             self.features.rollback()
             raise
         for notice in self.features.notices:
             log.warning("%s", notice)
         self.features.notices.clear()
+        return x
 
     def _packs(self, x: Features) -> bool:
         """Whether the event is plain; if so its row has been written."""

@@ -1,7 +1,7 @@
 """From the records of a poll to rows: which events are taken, refused, or wait for a label.
 
-Every decision depends on the records before it alone, in the journal's order: the same slices give the
-same decisions, however they are cut, in a first run and in recovery.
+Every decision depends on the records before it alone, in the journal's order: the same order gives the
+same decisions, however it is cut into batches, in a first run and in recovery.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import UNSET
-
 from streamforest.errors import CapacityError, EventError, InputError, LabelError
-from streamforest.io.codec.events import Event, Format, encode
-from streamforest.io.log import Partition, RecordSlice
+from streamforest.io.codec.decoders import RecordDecoder
+from streamforest.io.codec.events import Event, Format, encode, is_label
+from streamforest.io.log import Partition, Records
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.labels.entries import Place
 from streamforest.runtime.labels.store import LabelStore, LateBatch
@@ -38,42 +37,44 @@ class Intake:
 
 def take_in(
     state: RunState,
-    slices: list[RecordSlice],
-    decode: Callable[[Any], Event],
+    records: Records,
+    decode: RecordDecoder,
     refuse: Refuse,
     labels_topic: str | None = None,
-    form: Format = "json",
+    format: Format = "json",
 ) -> Intake:
     """Judge every record; `state` counts them, knows their positions and who was let in. A label that
-    was held and is refused is made a message of this form again.
+    was held and is refused is made a message of this format again.
     """
     if state.late is None:
-        intake = _events_only(state, slices, decode, refuse)
+        intake = _events_only(state, records, decode, refuse)
     else:
-        late = _LateIntake(state, state.late, refuse, form)
-        intake = late.all(slices, decode, labels_topic)
-    for partition, _, end, records in slices:
-        state.positions[partition] = end
-        state.events += len(records)
+        late = _LateIntake(state, state.late, refuse, format)
+        intake = late.all(records, decode, labels_topic)
+    state.passed(records)
     return intake
 
 
 def _events_only(
-    state: RunState, slices: list[RecordSlice], decode: Callable[[Any], Event], refuse: Refuse
+    state: RunState, records: Records, decode: RecordDecoder, refuse: Refuse
 ) -> Intake:
     """The usual case: an event has its label or never gets one."""
-    admit = state.gate.admit
+    admit, read = state.gate.admit, state.reader.read
+    columns = state.reader.columns
+    convert = columns.convert
     taken: list[Taken] = []
     number, unadmitted = state.events, 0
-    for partition, _, _, records in slices:
-        for record in records:
-            try:
-                event = decode(record)
-                unadmitted += not admit(event.x, event.y)
-                taken.append((partition, record, event.id, number))
-            except InputError as error:
-                refuse(record, partition, error)
-            number += 1
+    for partition, record in zip(records.partitions, records.records, strict=True):
+        try:
+            event = read(record, decode)
+            if columns.passes_numbers:
+                unadmitted += not admit(event.x, event.y, True, convert)
+            else:
+                unadmitted += not admit(convert(event.x), event.y)
+            taken.append((partition, record, event.id, number))
+        except InputError as error:
+            refuse(record, partition, error)
+        number += 1
     return Intake(state.gate.take(), taken, unadmitted)
 
 
@@ -90,9 +91,11 @@ class _HeldRecord:
 class _LateIntake:
     """Events and labels of one poll."""
 
-    def __init__(self, state: RunState, store: LabelStore, refuse: Refuse, form: Format) -> None:
+    def __init__(self, state: RunState, store: LabelStore, refuse: Refuse, format: Format) -> None:
         self.gate = state.gate
-        self.form = form
+        self.reader = state.reader
+        self.rules = state.reader.rules
+        self.format = format
         self.store = store
         self.refuse = refuse
         self.number = state.events
@@ -100,25 +103,25 @@ class _LateIntake:
         self.unadmitted = 0
         self.batch = LateBatch()
 
-    def all(
-        self, slices: list[RecordSlice], decode: Callable[[Any], Event], labels_topic: str | None
-    ) -> Intake:
-        for partition, _, _, records in slices:
-            only_labels = partition[0] == labels_topic
-            for record in records:
-                try:
-                    event = decode(record)
-                    if only_labels or event.x is UNSET:  # type: ignore[comparison-overlap]
-                        self._label(event, record, (*partition, record.offset))
-                    else:
-                        self._event(event, record, partition)
-                except InputError as error:
-                    self.refuse(record, partition, error)
-                self.number += 1
+    def all(self, records: Records, decode: RecordDecoder, labels_topic: str | None) -> Intake:
+        for partition, record in zip(records.partitions, records.records, strict=True):
+            try:
+                if partition[0] == labels_topic:
+                    event = self.reader.read_label(record, decode)
+                else:
+                    event = self.reader.read(record, decode)
+                if is_label(event):
+                    self._label(event, record, (*partition, record.offset))
+                else:
+                    self._event(event, record, partition)
+            except InputError as error:
+                self.refuse(record, partition, error)
+            self.number += 1
         return Intake(self.gate.take(), self.taken, self.unadmitted, self.batch)
 
     def _event(self, event: Event, record: Any, partition: Partition) -> None:
         """Predicted at once; learned at once if its label is there, else it waits."""
+        event.x = self.reader.convert(event.x)
         store, at, row = self.store, record.timestamp, len(self.gate)
         identity, y = event.id, event.y
         held = None
@@ -154,7 +157,8 @@ class _LateIntake:
             return y
         except InputError as error:
             self.gate.admit(event.x, None)
-            record = _HeldRecord(place[2], encode({"id": identity, "y": y}, self.form))
+            fields = {self.rules.id: identity, self.rules.label: y}
+            record = _HeldRecord(place[2], encode(fields, self.format))
             self.refuse(record, place[:2], error)
             self.store.refused()
             return None
@@ -163,7 +167,10 @@ class _LateIntake:
         """Learned if its event waits, held if that may still come, else only counted."""
         store, at, identity, y = self.store, record.timestamp, event.id, event.y
         if identity is None or y is None:
-            raise EventError("no label: it needs both an id and a y", "invalid")
+            raise EventError(
+                f"invalid label: it needs both {self.rules.id!r} and {self.rules.label!r}",
+                "invalid",
+            )
         entry = store.event_of(identity, at)
         if entry is None:
             self._check(y)

@@ -26,12 +26,14 @@ from streamforest.io.codec.dead_letters import dead_letter, passed_on
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.failpoints import during, failpoint
-from streamforest.io.log import Log, OutputRecord, Partition, RecordSlice, Stopped
+from streamforest.io.features.reader import EventReader
+from streamforest.io.log import Log, OutputRecord, Partition, Records, Stopped
+from streamforest.io.sources.dataset import place_of
 from streamforest.observe import telemetry as reports
 from streamforest.observe.measures import Evaluation
 from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
-from streamforest.runtime.checkpoint.journal import CommitMetadata, add_slice
-from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.journal import CommitMetadata
+from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.adapters import (
@@ -67,6 +69,7 @@ class Run:
         source: Mapping[str, Any],
         telemetry: reports.Listener | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        reader: MakeReader = EventReader,
     ) -> None:
         """`models` are new ones; the first publishes its predictions, all are measured. `source`
         says what the events come from: a run is never continued on another source. `stopping` is
@@ -83,9 +86,11 @@ class Run:
         self._samples = telemetry is not None
         self._first = next(iter(models))
         self._configured = models
-        self.states = States(models, limits, snapshots, settings.late, source)
+        self.states = States(models, limits, snapshots, settings.late, source, reader)
         self.context = context = RunContext(self.states.fresh())
         self.ended = False
+        self.waiting_for: str | None = None
+        """Why nothing was read yet, once that is known."""
         self.schedule = CommitSchedule(settings)
         self.committer = Committer(log, snapshots, context, settings.pack)
         self.scheduler = SnapshotScheduler(
@@ -132,6 +137,14 @@ class Run:
             self._commit()
         if first:
             self.ownership.report_ready()
+        self._report_state()
+
+    def _report_state(self) -> None:
+        """Report what became of all events so far, and that the models have changed."""
+        summary = self.state.rows.summary()
+        counts = {"read": summary.read, **summary.parts()}
+        self.telemetry.on_event(reports.RowsCounted(counts))
+        self.telemetry.on_event(reports.ModelsChanged(self.state.summaries))
 
     def consume(
         self,
@@ -142,7 +155,7 @@ class Run:
     ) -> Ending:
         """Go on until the log ends, `max_events` more are done or `stop()` says so.
 
-        `stop` and `watch` are called once a poll. However it ends, the last commit names a snapshot
+        `stop` and `watch` are called after each poll. However it ends, the last commit names a snapshot
         at exactly the position reached; an error leaves the run at the commit before it.
         """
         limit = None if max_events is None else self.events + max_events
@@ -159,17 +172,18 @@ class Run:
         self, limit: int | None, stop: Callable[[], bool], watch: Callable[[Run], None]
     ) -> None:
         while not (self.ended or stop() or (limit is not None and self.events >= limit)):
-            begun = time.perf_counter()
+            begun, labels = time.perf_counter(), self.state.rows.labels
             read = self._step(limit)
             if self.schedule.commit_due(self.events, self.context.pending) or self._request_due():
                 self._commit()
             if self.scheduler.due():
                 self.scheduler.begin()
-            self.state.pace.seconds += time.perf_counter() - begun
+            if read:  # waiting for records says nothing about the speed
+                events = read - (self.state.rows.labels - labels)
+                self.state.pace.add(events, time.perf_counter() - begun)
             self.telemetry.on_event(reports.IterationDone())
             self.scheduler.report()
-            if read:
-                watch(self)
+            watch(self)
         self._finish()
 
     # ---- an event's way
@@ -177,56 +191,84 @@ class Run:
     def _step(self, limit: int | None) -> int:
         """One poll, all the way to pending predictions; how many records it brought."""
         ask = self.schedule.ask(self.events, self.context.pending, limit)
-        slices = self.log.source.poll(*ask)
-        if slices is None:
+        records = self.log.source.poll(*ask)
+        if records is None:
             log.info("the partitions were assigned again")
             self.recover()
             return 0
-        if not slices:
+        if not records:
             self.ended = self.settings.drain and self.log.source.at_end()
+            self._note_empty()
             return 0
+        self.waiting_for = None
         failpoint("after-poll")
-        self._advance(self.state, slices, publish=True)
-        read = sum(len(part.records) for part in slices)
-        self.state.pace.events += read
-        return read
+        self._advance(self.state, records, publish=True)
+        return len(records)
 
-    def _advance(self, state: RunState, slices: list[RecordSlice], publish: bool) -> None:
+    def _note_empty(self) -> None:
+        """Say once that there is nothing to read, if nothing was ever read: a topic may be misspelt."""
+        if self.events or self.waiting_for is not None or not self.log.source.at_end():
+            return
+        topics = ", ".join(sorted({topic for topic, _ in self.state.positions}))
+        empty = not any(self.state.positions.values())
+        reason = "the topic is empty" if empty else "the topic has no new records"
+        self.waiting_for = f"{'nothing was read' if self.ended else 'waiting'}: {reason}"
+        log.info("%s (%s)", self.waiting_for, topics)
+
+    def _advance(self, state: RunState, records: Records, publish: bool) -> None:
         """Records to pending predictions and dead letters. Recovery does it too, publishing nothing.
 
         Whether an event is taken is decided before it joins the batch, by rules that depend on the
-        events before it alone: the same slices give the same decisions, however they are cut.
+        events before it alone: the same order gives the same decisions, however it is cut into batches.
         """
-        refuse = self._refuse if publish else _leave_out
+
+        def refuse(record: Any, partition: Partition, error: InputError) -> None:
+            refused = reports.EventRefused(
+                reason_of(error), place_of(record, partition), str(error)
+            )
+            state.rows.on_event(refused)
+            if publish:  # in recovery its dead letter is there already
+                self._refuse(record, partition, error, refused)
+
         rules = self.settings.labels_topic, self.settings.events_format
-        intake = take_in(state, slices, self._decode, refuse, *rules)
+        intake = take_in(state, records, self._decode, refuse, *rules)
+        warnings = state.reader.take_warnings()
         learned = intake.rows.learned_before(state.models[self.main].n_learned)
         labels, top, novelty = self._advance_models(state, intake, publish)
+        late = intake.late
+        read = reports.RowsRead(
+            records=len(records),
+            labels=0 if late is None else late.labels,
+            predicted=len(intake.taken),
+            learned=int(np.count_nonzero(intake.rows.op & LEARN)),
+            not_admitted=intake.unadmitted,
+            waiting=0 if state.late is None else len(state.late.waiting),
+        )
+        state.rows.on_event(read)
         if not publish:
             return
+        for warning in warnings:
+            log.warning("%s", warning)
         pending = self.context.pending
-        for partition, first, end, records in slices:
-            add_slice(pending.slices, *partition, first, end)
-            pending.timestamps += [record.timestamp for record in records]
+        pending.order.add(records)
+        pending.timestamps += [record.timestamp for record in records.records]
         self._publish(intake, labels, top, learned, novelty)
         report = self.telemetry.on_event
-        report(reports.EventsRead("predicted", len(intake.taken) - intake.unadmitted))
-        if intake.unadmitted:
-            report(reports.EventsRead("not_admitted", intake.unadmitted))
-        if intake.late is not None and state.late is not None:
-            report(reports.LabelsRead(state.late.status(), intake.late.labels, intake.late.delays))
+        report(read)
+        if late is not None and state.late is not None:
+            report(reports.LabelsRead(state.late.status(), late.labels, late.delays))
 
-    def _refuse(self, record: Any, partition: Partition, error: InputError) -> None:
+    def _refuse(
+        self, record: Any, partition: Partition, error: InputError, refused: reports.EventRefused
+    ) -> None:
         """What becomes of an event that cannot be taken."""
-        reason = reason_of(error)
-        self.telemetry.on_event(reports.EventRefused(reason))
         if self.settings.bad_events == "stop":
             raise StreamForestError(
-                f"{partition[0]}-{partition[1]}, offset {record.offset}: {error}; stopped, as "
-                "dead_letters.policy = 'stop' asks"
+                f"{refused.place}: {error}; stopped, as dead_letters.policy = 'stop' asks"
             ) from error
+        self.telemetry.on_event(refused)
         if self.settings.bad_events == "dead-letter":
-            letter = dead_letter(record, partition, error, reason)
+            letter = dead_letter(record, partition, error, refused.reason)
             self.context.pending.dead_letters.append(letter)
             self.context.pending.size += letter.size
 
@@ -336,6 +378,7 @@ class Run:
             self.settings.requests.acknowledge(promoted)
             log.info("%s publishes from event %d on", promoted, self.events)
         self.schedule.committed()
+        self._report_state()
         classes = {name: model.classes_ for name, model in state.models.items()}
         times = attempt.pending.timestamps
         self.telemetry.on_event(reports.CommitMade(seconds, times, state.newest_at, classes))
@@ -357,6 +400,8 @@ class Run:
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its position."""
         context = self.context
+        for warning in context.state.reader.finish():
+            log.warning("%s", warning)
         if self.events != context.pending.first or context.pending.added:
             self._commit()
         self.snapshots.wait()
@@ -380,15 +425,11 @@ class Run:
         assert self.context.last_commit is not None
         return self.context.last_commit
 
-    def replay(self, state: RunState, slices: list[RecordSlice]) -> None:
+    def replay(self, state: RunState, records: Records) -> None:
         """Advance a state through records without publishing: for recovery and whoever replays the
         journal.
         """
-        self._advance(state, slices, publish=False)
-
-
-def _leave_out(record: Any, partition: Partition, error: InputError) -> None:
-    """What recovery does with an event that cannot be taken: its dead letter is there already."""
+        self._advance(state, records, publish=False)
 
 
 def _predict_seconds(model: Model, rows: Rows) -> float:

@@ -188,6 +188,7 @@ def limits_of(
         max_categories=min(forest.max_categories for forest in forests),
         max_text_bytes=min(texts if max_text_bytes is None else [*texts, max_text_bytes]),
         nonfinite=nonfinite,
+        max_means=min(forest.max_means for forest in forests),
         min_class_events=min_class_events,
         max_waiting=max_waiting,
         codec=codec,

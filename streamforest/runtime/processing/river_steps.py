@@ -2,7 +2,7 @@
 
 River raises where a step cannot take a value: a string in a scaler, an event without the text that a bag of
 words is made of. In a stream that is one event's affair: it is refused before it enters a batch. Whether a
-step takes an event is asked of a copy that has learned nothing: the answer depends on the event alone.
+step takes an event is asked of a new copy that has learned nothing: the answer depends on the event alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ _NUMBERS_ARE_FINE = {
     "OneHotEncoder",
     "FeatureHasher",
 }
-_ASKED = 1_024  # times that a copy is asked before it is made anew: some note each name they are asked for
 
 
 class StepFailure(Exception):
@@ -100,11 +99,6 @@ class StepCheck:
         self._numbers_are_fine = all(
             type(step).__name__ in _NUMBERS_ARE_FINE for steps in pipelines for step in steps
         )
-        self._renew()
-
-    def _renew(self) -> None:
-        self._asked = 0
-        self._copies = [[step.clone() for step in steps] for steps in self._pipelines]
 
     def __call__(self, x: Mapping[Any, Any], learn: bool) -> None:
         """FeatureError if a step cannot take the event, or gives what no forest can."""
@@ -120,17 +114,14 @@ class StepCheck:
                 numbers = False
         if numbers and self._numbers_are_fine:
             return
-        if self._asked == _ASKED:
-            self._renew()
-        self._asked += 1
-        for steps in self._copies:
+        for steps in self._pipelines:
             _ask(steps, dict(x))
 
 
 def _ask(steps: Sequence[Any], x: dict[Any, Any]) -> None:
     try:
         for step in steps:
-            x = process(step, x, learn=False)
+            x = process(step.clone(), x, learn=True)
     except StepFailure as failure:
         if failure.of_types:
             raise FeatureError(str(failure)) from None

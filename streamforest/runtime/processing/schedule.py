@@ -8,7 +8,7 @@ from typing import Literal
 
 from streamforest.io.codec.events import Format
 from streamforest.runtime.checkpoint.commit import Pending
-from streamforest.runtime.checkpoint.journal import MAX_SLICES
+from streamforest.runtime.checkpoint.interleaving import MAX_BYTES
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
 
@@ -73,9 +73,9 @@ class CommitSchedule:
         waiting = events - pending.first
         if not waiting:
             return bool(pending.added)
-        if waiting >= settings.commit_events or len(pending.slices) >= MAX_SLICES:
+        if waiting >= settings.commit_events:
             return True
-        if pending.size >= _PENDING_BYTES:
+        if pending.size >= _PENDING_BYTES or pending.order.size >= MAX_BYTES:
             return True
         if settings.snapshot_events and events % settings.snapshot_events == 0:
             return True
@@ -89,6 +89,11 @@ class CommitSchedule:
             return True
         late = time.monotonic() - self._last_snapshot
         return settings.snapshot_seconds is not None and late >= settings.snapshot_seconds
+
+    @property
+    def snapshots_by_number(self) -> bool:
+        """Whether snapshots are taken after so many events."""
+        return self._settings.snapshot_events is not None
 
     def request_due(self, requests: OperatorRequests) -> bool:
         """Whether an operator request waits; checked once a second."""

@@ -40,6 +40,7 @@ from streamforest.observe.telemetry import (
     Heartbeat,
     LabelsRecovered,
     Listener,
+    ModelsChanged,
     Readiness,
     RoleChanged,
 )
@@ -176,6 +177,7 @@ class Ownership:
         self._scheduler.report()
         events = context.state.events
         self._telemetry.on_event(RoleChanged("standby", 0, events, follower.behind))
+        self._telemetry.on_event(ModelsChanged(context.state.summaries))
         self._telemetry.on_event(Readiness(follower.trouble))
 
     def _followed(self, place: int) -> None:
@@ -229,7 +231,7 @@ class Ownership:
         context.add_partitions(commit.new_partitions)
         if context.state.late is not None:
             self._telemetry.on_event(LabelsRecovered(context.state.late.status()))
-        self._log.source.seek(context.state.positions)
+        self._log.source.seek(context.state.positions, context.state.times)
 
     def _begin(self, commit: Commit) -> None:
         """Before the first commit of all, which says where the partitions begin: a snapshot of nothing.

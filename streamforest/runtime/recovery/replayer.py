@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import islice
 from typing import Any
 
 from streamforest.errors import ConfigError, RecoveryError, SnapshotError
-from streamforest.io.log import Commit, Log, Reader, RecordSlice
+from streamforest.io.features.reader import EventReader
+from streamforest.io.log import Commit, Log, Reader, Records
+from streamforest.runtime.checkpoint.interleaving import Run, runs_of
 from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry, read_entries
-from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.processing.adapters import Model
@@ -28,7 +32,7 @@ from streamforest.runtime.recovery.revisions import (
 
 log = logging.getLogger(__name__)
 
-Advance = Callable[[RunState, list[RecordSlice]], None]
+Advance = Callable[[RunState, Records], None]
 
 _BATCH = 5_000  # records advanced between two heartbeats
 
@@ -43,14 +47,16 @@ class States:
         snapshots: SnapshotFolder,
         late: LateRules | None,
         source: Mapping[str, Any],
+        reader: MakeReader = EventReader,
     ) -> None:
+        self._reader = reader
         self._models, self._limits = models, limits
         self._snapshots = snapshots
         self._late, self._source = late, source
 
     def fresh(self) -> RunState:
         """Before the first event."""
-        return RunState.new(self._models, self._limits, self._late)
+        return RunState.new(self._models, self._limits, self._late, self._reader)
 
     def restored(self, name: str, expected: str) -> RunState:
         """The state that a snapshot holds, checked against the pipeline."""
@@ -73,7 +79,7 @@ class States:
         not. Before a snapshot is named, its writer asks the same.
         """
         state = RunState.restored(
-            models, plain, self._models, self._limits, self._source, self._late
+            models, plain, self._models, self._limits, self._source, self._late, self._reader
         )
         if name != f"s-{state.events:012d}":
             raise SnapshotError(f"it is of event {state.events}, which its name does not say")
@@ -175,14 +181,11 @@ class Replayer:
         check_revisions(entry, state.models, accept)
         for topic, number, at in entry.added:
             state.positions[topic, number] = at
-        for slices in batches(entry, reader.take):
-            self._advance(state, slices)
+        for records in batches(entry, reader):
+            self._advance(state, records)
             between()
         if state.events != entry.events:
-            raise RecoveryError(
-                f"commit {entry.commit} took {entry.events - entry.first} events, but its slices "
-                f"hold {state.events - entry.first} now: records are gone from the log"
-            )
+            raise _records_gone(entry)
         if entry.promoted:
             state.main = entry.promoted
 
@@ -232,19 +235,66 @@ def after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Ite
             yield entry
 
 
-def batches(entry: Entry, take: Callable[..., list[object]]) -> Iterator[list[RecordSlice]]:
-    """The slices of an entry with their records, about so many at once."""
-    batch: list[RecordSlice] = []
-    size = 0
+def batches(entry: Entry, reader: Reader) -> Iterator[Records]:
+    """The records of an entry in its order, about so many at once; RecoveryError if some are gone."""
+    if entry.order:
+        yield from _alternating(entry, reader)
+        return
+    batch = Records()
     for topic, partition, first, end in entry.slices:
-        records = take((topic, partition), first, end)
-        batch.append(RecordSlice((topic, partition), first, end, records))
-        size += len(records)
+        records = reader.take((topic, partition), first, end)
+        batch.partitions.extend([(topic, partition)] * len(records))
+        batch.records.extend(records)
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = Records()
+    if batch:
+        yield batch
+
+
+def _alternating(entry: Entry, reader: Reader) -> Iterator[Records]:
+    """The records of an entry whose partitions alternate."""
+    partitions = [(topic, number) for topic, number, _, _ in entry.slices]
+    offsets = [first for _, _, first, _ in entry.slices]
+    ends = [end for _, _, _, end in entry.slices]
+    for runs in _in_batches(runs_of(entry)):
+        wanted: Counter[int] = Counter()
+        for index, count in runs:
+            wanted[index] += count
+        found = {}
+        for index, count in wanted.items():
+            records = reader.take(partitions[index], offsets[index], ends[index], count)
+            if len(records) < count:
+                raise _records_gone(entry)
+            offsets[index] = records[-1].offset + 1
+            found[index] = iter(records)
+        batch = Records()
+        for index, count in runs:
+            batch.partitions.extend([partitions[index]] * count)
+            batch.records.extend(islice(found[index], count))
+        yield batch
+    if offsets != ends:
+        raise _records_gone(entry)
+
+
+def _in_batches(runs: Iterator[Run]) -> Iterator[list[Run]]:
+    batch: list[Run] = []
+    size = 0
+    for run in runs:
+        batch.append(run)
+        size += run[1]
         if size >= _BATCH:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _records_gone(entry: Entry) -> RecoveryError:
+    return RecoveryError(
+        f"commit {entry.commit} took {entry.events - entry.first} events, but its slices hold fewer "
+        "records now: they are gone from the log"
+    )
 
 
 def _compare(state: RunState, metadata: CommitMetadata, commit: Commit) -> None:

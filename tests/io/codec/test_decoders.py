@@ -26,7 +26,8 @@ def record(value: bytes | None = b"raw", **more: Any) -> Any:
 
 def decoded(call: Callable[[Message], Any], value: bytes | None = b"raw", **limits: int) -> Event:
     decode = by_function(Function("m:f", "", call), Bounds(**limits), "default")
-    return decode(record(value))
+    assert decode.event is not None
+    return decode.event(record(value))
 
 
 def refused(
@@ -47,8 +48,8 @@ def test_it_gets_the_whole_message() -> None:
         return {"x": {"a": 1}}
 
     decode = by_function(Function("m:f", "", call), Bounds(), "default")
-    decode(record())
-    decode(record(topic="orders"))
+    decode.fields(record())
+    decode.fields(record(topic="orders"))
     assert seen[0] == Message(b"raw", b"k", (("h", b"1"),), "default")
     assert seen[1].topic == "orders"
 

@@ -103,11 +103,11 @@ def test_each_limit_is_its_own_reason(form: Format) -> None:
     x: dict[str, Any] = {"a": 1.0}
     assert said({"x": x, "id": "i" * 200}, max_bytes=100) == "too_large"
     for field in ({"y": "l" * 9}, {"id": "l" * 9}, {"coarse": "l" * 9}, {"ts": "l" * 9}):
-        assert said({"x": x, **field}, max_text=8) == "too_long"
-        assert said({"x": x, **field}, max_text=9) == "event"
-    assert said({"x": {"n" * 9: 1.0}}, max_text=8) == "too_long"
-    assert said({"x": {"n": "c" * 9}}, max_text=8) == "too_long"
-    assert said({"x": {"n" * 300: "c" * 300}, "y": "l" * 300}, max_text=300) == "event"
+        assert said({"x": x, **field}, max_text_length=8) == "too_long"
+        assert said({"x": x, **field}, max_text_length=9) == "event"
+    assert said({"x": {"n" * 9: 1.0}}, max_text_length=8) == "too_long"
+    assert said({"x": {"n": "c" * 9}}, max_text_length=8) == "too_long"
+    assert said({"x": {"n" * 300: "c" * 300}, "y": "l" * 300}, max_text_length=300) == "event"
     assert said({"x": x, "trace": [[1]]}, max_depth=3) == "event"
     assert said({"x": x, "trace": [[[1]]]}, max_depth=3) == "too_deep"
     assert said({"x": x}, max_depth=2) == "event"

@@ -152,9 +152,9 @@ def test_positions_in_partitions_that_are_gone_are_named() -> None:
     assignment.partitions = [TopicPartition("p.events", 0)]
     assignment.attach()
     with pytest.raises(BrokerError, match=r"offset 7 of p\.events-1, which is not among"):
-        log.source.seek({("p.events", 0): 5, ("p.events", 1): 7})
+        log.source.seek({("p.events", 0): 5, ("p.events", 1): 7}, {})
     assert assignment.is_ours()
-    log.source.seek({("p.events", 0): 5})  # taken away in this moment: it is attached anew
+    log.source.seek({("p.events", 0): 5}, {})  # taken away in this moment: it is attached anew
     assert not assignment.is_ours()
 
 
@@ -217,7 +217,7 @@ def test_a_journal_that_was_made_anew_is_an_error() -> None:
 def test_the_partition_whose_events_are_gone_is_named() -> None:
     reader = KafkaReader.__new__(KafkaReader)
     wanted, other = TopicPartition("p.events", 0), TopicPartition("p.events", 1)
-    reader._held = {}
+    reader._buffers = {}
     reader._consumer = Refusing(OffsetOutOfRangeError({other: 33}))
     with pytest.raises(RecoveryError, match=r"events of p\.events-1 at offset 33 are gone"):
         reader._fill(wanted)

@@ -15,7 +15,7 @@ WANTED, OTHER = TopicPartition("wanted", 0), TopicPartition("other", 0)
 
 
 def record(offset: int) -> Any:
-    return SimpleNamespace(offset=offset, key=None, value=b"v" * 1_000)
+    return SimpleNamespace(offset=offset, key=None, value=b"v" * 1_000, headers=[])
 
 
 class Lopsided:
@@ -54,7 +54,7 @@ def test_what_is_held_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     consumer = Lopsided()
     monkeypatch.setattr(kafka_reader, "_consumer", lambda client: consumer)
     monkeypatch.setattr(kafka_reader, "_poll", lambda consumer: consumer.poll())
-    monkeypatch.setattr(kafka_reader, "_MAX_BUFFERED_BYTES", 9_000)
+    monkeypatch.setattr(kafka_reader, "_MAX_BUFFERED_BYTES", 18_000)
     reader = KafkaReader({}, {("wanted", 0): 0, ("other", 0): 0})
     assert [one.offset for one in reader.take(("wanted", 0), 0, 1)] == [0]
     assert consumer.brought == 10
@@ -62,3 +62,5 @@ def test_what_is_held_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(reader.take(("other", 0), 2, 6)) == 4
     assert [one.offset for one in reader.take(("other", 0), 6, 30)] == list(range(6, 30))
     assert reader._bytes[OTHER] == 0
+    assert [one.offset for one in reader.take(("other", 0), 30, 40, 3)] == [30, 31, 32]
+    assert [one.offset for one in reader.take(("other", 0), 33, 40, 9)] == list(range(33, 40))

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from streamforest.errors import ConfigError, DatasetError, EventError
-from streamforest.io.codec.events import Bounds, decoder
+from streamforest.io.codec.events import Bounds, decoder, fields_decoder
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.sources.dataset import ClassSchedule
-from streamforest.io.sources.files import open_file
+from streamforest.io.sources.opening import open_file
 from streamforest.io.sources.scheduled import ScheduledFile
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened
@@ -19,7 +20,7 @@ from streamforest.runtime.factory import opened
 def test_lines_are_messages_and_a_long_one_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     path.write_bytes(b'{"x": {"a": 1}}\n' + b"z" * 5_000 + b'\n\n{"x": [1]}')
-    source = open_file(path, None, "y", None, Bounds(max_bytes=100))
+    source = open_file(path, bounds=Bounds(max_bytes=100))
     rows = list(source.rows(0))
     assert source.total == len(rows) == 4
     assert [len(row.value or b"") for row in rows] == [15, 102, 0, 10]
@@ -32,21 +33,22 @@ def test_csv_and_parquet_give_the_same_events(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "e.csv", index=False)
     frame.to_parquet(tmp_path / "e.parquet")
     for name in ("e.csv", "e.parquet"):
-        source = open_file(tmp_path / name, None, "y", "key")
-        events = [row.event for row in source.rows(0)]
-        assert [event.x for event in events] == [{"a": 1.5, "b": "red"}, {"a": 2.0, "b": None}]
-        assert [(event.y, event.id) for event in events] == [(3, "p"), (4, "q")]
+        source = open_file(tmp_path / name, None, FeatureRules(id="key"))
+        assert [row.record for row in source.rows(0)] == [
+            {"a": 1.5, "b": "red", "y": 3, "key": "p"},
+            {"a": 2.0, "b": None, "y": 4, "key": "q"},
+        ]
         assert source.describe()["events"] == 2
 
 
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        open_file(tmp_path / "none.csv", None, "y", None)
+        open_file(tmp_path / "none.csv")
     (tmp_path / "e.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match="has no such column; it has a, b"):
-        open_file(tmp_path / "e.csv", None, "y", None)
+        open_file(tmp_path / "e.csv")
     with pytest.raises(ConfigError, match="ends in"):
-        open_file(tmp_path / "e.txt", None, "y", None)
+        open_file(tmp_path / "e.txt")
 
 
 def test_a_file_runs_through_the_loop_bad_lines_included(tmp_path: Path) -> None:
@@ -70,9 +72,7 @@ def test_a_file_has_a_class_schedule_too(tmp_path: Path) -> None:
     lines[20] = b'{"x": {"a": 20}}'
     path = tmp_path / "e.jsonl"
     path.write_bytes(b"\n".join(lines))
-    source = ScheduledFile(
-        open_file(path, None, "y", None), ClassSchedule(["r", "p"], first=1, every=100)
-    )
+    source = ScheduledFile(open_file(path), ClassSchedule(["r", "p"], first=1, every=100))
     rows = list(source.rows(0))
     assert [row.offset for row in rows] == list(range(300))
     assert (rows[10].value, rows[20].value) == (lines[10], lines[20])
@@ -84,27 +84,25 @@ def test_a_file_has_a_class_schedule_too(tmp_path: Path) -> None:
     assert [row.value for row in source.rows(150)] == [row.value for row in rows[150:]]
     assert source.describe()["schedule.order"] == ["r", "p"]
     with pytest.raises(ConfigError, match="labels the file does not have"):
-        ScheduledFile(open_file(path, None, "y", None), ClassSchedule(["z"]))
+        ScheduledFile(open_file(path), ClassSchedule(["z"]))
 
 
-def test_rows_that_no_event_can_hold_are_left_to_the_codec_to_refuse(tmp_path: Path) -> None:
+def test_rows_that_are_not_text_are_left_to_the_codec_to_refuse(tmp_path: Path) -> None:
     path = tmp_path / "e.csv"
-    path.write_bytes(
-        b"a,b,y\n1,red,x\n2," + b"r" * 300 + b",x\n3,caf\xe9,x\n4,blue," + b"l" * 300 + b"\n5\n"
-    )
-    decode = decoder()
+    path.write_bytes(b"a,b,y\n1,red,x\n2," + b"r" * 300 + b",x\n3,caf\xe9,x\n5\n")
+    decode = fields_decoder()
     said = []
-    for row in open_file(path, None, "y", None).rows(0):
+    for row in open_file(path).rows(0):
         if row.problem is not None:
             said.append(row.problem)
-        elif row.event is None:
+        elif row.record is None:
             with pytest.raises(EventError) as caught:
                 decode(row.value)
             said.append(caught.value.reason)
         else:
-            said.append(row.event.x)
-    short = "line 6 has 1 cell, the header has 3"
-    assert said == [{"a": 1.0, "b": "red"}, "too_long", "undecodable", "too_long", short]
+            said.append(row.record["b"])
+    short = "line 5 has 1 cell, the header has 3"
+    assert said == ["red", "r" * 300, "undecodable", short]
 
 
 @pytest.mark.parametrize(
@@ -123,21 +121,21 @@ def test_a_table_that_cannot_be_read_is_refused_at_once(
     path = tmp_path / "e.csv"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        open_file(path, None, "y", None)
+        open_file(path)
 
 
 def test_ids_are_text_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "e.csv"
     path.write_bytes(b"\xef\xbb\xbfkey,a,y\r\n007,1,p\r\n\r\n7,2,q\r\n\r\n ,3,p\r\n")
-    source = open_file(path, None, "y", "key")
-    events = [row.event for row in source.rows(0)]
-    assert source.total == len(events) == 3
-    assert [(event.id, event.x) for event in events] == [
-        ("007", {"a": 1.0}),
-        ("7", {"a": 2.0}),
-        (None, {"a": 3.0}),
+    source = open_file(path, None, FeatureRules(id="key"))
+    records = [row.record or {} for row in source.rows(0)]
+    assert source.total == len(records) == 3
+    assert [(record["key"], record["a"]) for record in records] == [
+        ("007", 1.0),
+        ("7", 2.0),
+        (None, 3.0),
     ]
-    assert [row.event.id for row in source.rows(1)] == ["7", None]
+    assert [row.record["key"] for row in source.rows(1) if row.record] == ["7", None]
 
 
 def test_a_row_with_other_cells_than_the_header_is_a_dead_letter_with_its_line(
@@ -157,7 +155,7 @@ def test_a_row_with_other_cells_than_the_header_is_a_dead_letter_with_its_line(
     assert len(letters) == 2
     assert "line 10 has 1 cell, the header has 2" in letters[0]
     assert "line 20 has 3 cells, the header has 2" in letters[1]
-    source = ScheduledFile(open_file(tmp_path / "e.csv", None, "y", None), ClassSchedule("random"))
+    source = ScheduledFile(open_file(tmp_path / "e.csv"), ClassSchedule("random"))
     for number, row in ((4, b'["4"]'), (9, b'"extra"]')):  # and stays one where it is replayed
         found = list(source.rows(0))[number]
         assert row in (found.value or b"")
@@ -168,7 +166,7 @@ def test_a_row_with_other_cells_than_the_header_is_a_dead_letter_with_its_line(
 def test_a_mark_before_the_first_line_is_no_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"x": [1]}\n{"x": [2]}\n')
-    assert [row.value for row in open_file(path, None, "y", None).rows(0)] == [
+    assert [row.value for row in open_file(path).rows(0)] == [
         b'{"x": [1]}',
         b'{"x": [2]}',
     ]
@@ -180,11 +178,11 @@ def test_what_is_no_parquet_file_is_told(tmp_path: Path) -> None:
     for content in (b"", b"a,y\n1,2\n", b"PAR1" + b"\0" * 50 + b"PAR1"):
         path.write_bytes(content)
         with pytest.raises(ConfigError, match=r"file = '.*e\.parquet': not a Parquet file"):
-            open_file(path, None, "y", None)
+            open_file(path)
     pandas.DataFrame({"a": range(1_000), "y": ["p"] * 1_000}).to_parquet(path)
     whole = bytearray(path.read_bytes())
     whole[4:200] = b"\xff" * 196  # the footer stands at the end
     path.write_bytes(whole)
-    source = open_file(path, None, "y", None)
+    source = open_file(path)
     with pytest.raises(DatasetError, match=r"e\.parquet: damaged"):
         list(source.rows(0))

@@ -12,7 +12,7 @@ from kafka.errors import MessageSizeTooLargeError
 
 from streamforest.errors import BrokerError
 from streamforest.io.sources.dataset import RecordedSource
-from streamforest.io.sources.files import open_file
+from streamforest.io.sources.opening import open_file
 from streamforest.io.tools import replay as module
 from streamforest.io.tools.replay import ReplayOptions, messages, replay
 
@@ -35,6 +35,8 @@ def test_labels_come_late_by_id() -> None:
     assert all("y" not in event for event in events)
     assert [label["id"] for label in labels] == [event["id"] for event in events]
     assert sent.index(next(m for m in sent if m.topic == "t.labels")) == 5
+    assert [m.number for m in sent if m.topic == "t"] == list(range(10))
+    assert [m.number for m in sent if m.topic == "t.labels"] == list(range(4, 14))
 
 
 def test_vectors() -> None:
@@ -47,7 +49,9 @@ def test_a_message_that_no_broker_takes_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Producer:
-        def send(self, topic: str, value: bytes, partition: int) -> Callable[..., Any]:
+        def send(
+            self, topic: str, value: bytes, partition: int, timestamp_ms: int
+        ) -> Callable[..., Any]:
             if len(value) > 1 << 20:
                 raise MessageSizeTooLargeError("as kafka-python does")
             return lambda **settings: None
@@ -56,9 +60,10 @@ def test_a_message_that_no_broker_takes_is_told(
             """Nothing is held."""
 
     monkeypatch.setattr(module, "prepare", lambda where, topics: dict(topics))
+    monkeypatch.setattr(module, "_first_timestamp", lambda *asked: 0)
     monkeypatch.setattr(module, "connect", lambda *asked, **settings: Producer())
     (tmp_path / "e.jsonl").write_bytes(b'{"x": [1]}\n' * 3 + b"x" * 5_000_000)
     with pytest.raises(
         BrokerError, match=r"stopped after 3 messages: the next one is larger .* remove it"
     ):
-        replay("", open_file(tmp_path / "e.jsonl", None, "y", None), ReplayOptions("t"))
+        replay("", open_file(tmp_path / "e.jsonl"), ReplayOptions("t"))

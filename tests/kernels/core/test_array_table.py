@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from streamforest.kernels.core.array_table import (
     array,
     declared,
     grown,
+    unowned,
     zeros,
 )
 
@@ -112,3 +114,25 @@ def test_a_table_is_made_again_only_for_other_arrays() -> None:
     second = table.of((trees, other, shared.spread))
     assert second is not first
     assert second[4, 0] == other.ctypes.data
+
+
+@njit
+def _write_unowned(trees, scale):  # type: ignore[no-untyped-def]
+    same = unowned(trees)
+    same.count[2] = 3
+    same.node[0, 1].left = 4
+    array = unowned(scale)
+    array[1] += 2.0
+    return same.plane.shape, array.sum()
+
+
+def test_unowned_arrays_are_the_same_arrays() -> None:
+    trees, shared = _arrays()
+    counts = [sys.getrefcount(one) for one in (*trees, *shared)]
+    for _ in range(5):
+        shape, total = _write_unowned(trees, shared.scale)
+    assert shape == (2, 3, 5)
+    assert total == shared.scale[1] == 10.0
+    assert trees.count.tolist() == [0, 0, 3]
+    assert trees.node["left"][0, 1] == 4
+    assert [sys.getrefcount(one) for one in (*trees, *shared)] == counts

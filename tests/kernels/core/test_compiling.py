@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -83,3 +84,25 @@ def test_the_caches_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     os.utime(own, (1, 1))
     compiling._cache_folder()
     assert own.stat().st_mtime > 200
+
+
+def test_another_environment_loads_what_this_one_compiled(tmp_path: Path) -> None:
+    """The cache goes by the sources, not by where they are installed or when they were written."""
+    first = Path(compiling.__file__).parents[3]
+    second = tmp_path / "another"
+    shutil.copytree(
+        first / "streamforest", second / "streamforest", ignore=shutil.ignore_patterns("*.pyc")
+    )
+    for path in second.rglob("*.py"):
+        os.utime(path, (0, 0))
+    cache = tmp_path / "cache"
+    script = "from streamforest.kernels.core.rng import mix; import numpy; mix(numpy.uint64(1))"
+
+    def compiled_after_a_start(at: Path) -> dict[Path, int]:
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(at)}
+        subprocess.run([sys.executable, "-c", script], env=env, check=True, cwd=tmp_path)
+        return {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
+
+    compiled = compiled_after_a_start(first)
+    assert compiled
+    assert compiled_after_a_start(second) == compiled

@@ -13,8 +13,21 @@ from streamforest.errors import DependencyError
 
 MEMBERS: dict[str, tuple[str, ...]] = {
     # reading
-    "kafka.consumer.group:KafkaConsumer": ("_cluster", "_coordinator", "_fetcher"),
-    "kafka.consumer.fetcher:Fetcher": ("PartitionRecords", "_next_partition_records"),
+    "kafka.consumer.group:KafkaConsumer": (
+        "_cluster",
+        "_coordinator",
+        "_fetcher",
+        "_subscription",
+    ),
+    "kafka.consumer.subscription_state:SubscriptionState": ("assignment",),
+    "kafka.consumer.subscription_state:TopicPartitionState": ("position",),
+    "kafka.consumer.fetcher:Fetcher": (
+        "PartitionRecords",
+        "_handle_fetch_response",
+        "_next_partition_records",
+        "_paused_partition_records",
+        "config",
+    ),
     "kafka.consumer.fetcher:Fetcher.PartitionRecords": (
         "_consume_aborted_transactions_up_to",
         "_contains_abort_marker",

@@ -1,8 +1,8 @@
 """What kafka-python gets wrong on the way to exactly-once, and what we do about each.
 
-The letters are used wherever one of these matters. Each has a test in `tests/integration/test_kafka_traps.py`
-that holds with the workaround and shows the fault without it: when a release mends the fault, the test
-fails and the workaround can go.
+The letters are used in the code wherever one of these matters. Each has a test in
+`tests/integration/test_kafka_workarounds.py` that holds with the workaround and shows the fault without it:
+when a release of kafka-python fixes the fault, the test fails and the workaround can go.
 
 A. A consumer that the group has evicted reports generation -1 and no member id, and the broker accepts
    offsets sent with these. So the membership is read once, when partitions are assigned, and nothing else
@@ -23,8 +23,9 @@ F. `committed()` can give an old answer: a poll that looks up its position and r
    request is forgotten before a new one is made (`committed_now`;
    `test_f_committed_offsets_are_asked_for_anew`).
 G. After `resume`, records of a partition that was paused are not returned while an empty fetch is the current
-   one, which it stays if everything else has been read. So the empty fetch is dropped before each poll
-   (`unpark`; `test_records_of_a_paused_partition_come_back`).
+   one, which it stays if everything else has been read; nor by the poll that finds the current one paused,
+   which sleeps instead. So an empty fetch is dropped before each poll, and a paused one put aside (`unpark`;
+   `test_records_of_a_paused_partition_come_back`).
 H. The sender splits a batch that is larger than its topic allows, after which `flush` fails for ever. So the
    batch fails instead, and the producer writes smaller ones (`patch_sender`;
    `test_batches_shrink_to_what_a_topic_takes`).
@@ -147,8 +148,14 @@ def unpark(consumer: Any) -> None:
     """Make records of a partition that was paused and resumed readable: call it before a poll (G)."""
     fetcher = consumer._fetcher
     current = fetcher._next_partition_records
-    if current is not None and not current:
-        fetcher._next_partition_records = None
+    if current is None:
+        return
+    if current:
+        partition = current.topic_partition
+        if partition not in consumer.paused():
+            return
+        fetcher._paused_partition_records[partition] = current
+    fetcher._next_partition_records = None
 
 
 # ---- writing

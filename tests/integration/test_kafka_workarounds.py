@@ -410,13 +410,14 @@ def test_a_damaged_batch_is_fetched_anew(
 
     settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
     with closing(kafka_log(settings)) as log:
-        log.source.seek(acquire_alone(log.membership).new_partitions)
+        log.source.seek(acquire_alone(log.membership).new_partitions, {})
         monkeypatch.setattr(DefaultRecordBatch, "validate_crc", validate)
         found: list[bytes] = []
 
         def read_on() -> bool:
-            for part in log.source.poll(100, 0.2) or ():
-                found.extend(record.value for record in part.records)
+            polled = log.source.poll(100, 0.2)
+            assert polled is not None
+            found.extend(record.value for record in polled.records)
             return len(found) == 6
 
         if lasting:

@@ -1,0 +1,209 @@
+"""From a decoded record to an event: the layout is found out once, then every record is read by it.
+
+What the reader knows (the layout, the types of the columns, what did not fit) is a function of the records
+in the journal's order. It is part of the run's state and of its snapshots, so that a recovered run reads a
+record as the first run did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UNSET
+
+from streamforest.errors import EventError
+from streamforest.io.codec.decoders import RecordDecoder
+from streamforest.io.codec.events import BOUNDS, VERSION, Bounds, Event, is_label
+from streamforest.io.features.columns import ColumnReport, Columns
+from streamforest.io.features.layout import (
+    FLAT,
+    NESTED,
+    flat_event,
+    is_nested,
+    label_of,
+    nested_event,
+)
+from streamforest.io.features.profile import ROWS
+from streamforest.io.features.rules import FeatureRules
+from streamforest.jsonable import count, rows
+from streamforest.text import printable, shown
+
+_WITHOUT_LABEL = 100  # records after which a stream without any label is told
+_MAX_KEYS = 40
+DEFAULT_RULES = FeatureRules()
+
+
+class EventReader:
+    """Reads the records of one stream, in their order.
+
+    `labels` says that labels come by themselves, so that a record may be one.
+    """
+
+    def __init__(
+        self,
+        rules: FeatureRules = DEFAULT_RULES,
+        bounds: Bounds = BOUNDS,
+        max_columns: int = 10_000,
+        labels: bool = False,
+    ) -> None:
+        self.rules, self._bounds, self._labels = rules, bounds, labels
+        self.columns = Columns(rules, bounds, max_columns)
+        self.convert = self.columns.convert
+        self.layout: str | None = None if rules.layout == "auto" else rules.layout
+        self._young = True  # while the first records are counted
+        self._settled = False  # afterwards, if they are nested
+        self.seen = 0
+        self.labelled = 0
+        """Of the first records: how many were read, and how many had a label."""
+        self._keys: list[str] = []
+        self._told = False
+        self._warnings: list[str] = []
+
+    def read(self, record: Any, decode: RecordDecoder) -> Event:
+        """The event in a record; `convert` makes numbers of its features. EventError if it is none."""
+        if (
+            self._settled and decode.event is not None
+        ):  # nearly every record: no call more than needed
+            try:
+                return decode.event(record)
+            except EventError as error:
+                return self._again(error, record, decode)
+        layout = self.layout
+        if layout is None:
+            layout = self._decide(record, decode)
+        if layout == NESTED:
+            event = self._nested(record, decode)
+        else:
+            event = flat_event(decode.fields(record), self.rules, self._bounds, self._labels)
+        if self._young and not is_label(event):
+            self._count(event, record, decode)
+        return event
+
+    def read_label(self, record: Any, decode: RecordDecoder) -> Event:
+        """The label in a record of a topic that holds nothing else."""
+        fields = decode.fields(record)
+        if self.layout != FLAT and fields.get("v", VERSION) != VERSION:
+            raise EventError(
+                f"invalid event: envelope version {shown(fields['v'])}, this consumer reads {VERSION}",
+                "version",
+            )
+        y, identity = label_of(fields, self.rules, self._bounds)
+        return Event(UNSET, y, identity)  # type: ignore[arg-type]
+
+    def _decide(self, record: Any, decode: RecordDecoder) -> str:
+        """The layout of the first record counts for all. One without any feature decides nothing."""
+        fields = decode.fields(record)
+        if is_nested(fields):
+            self.layout = NESTED
+            return NESTED
+        try:
+            event = flat_event(fields, self.rules, self._bounds, self._labels)
+        except EventError:
+            return NESTED
+        if is_label(event) or set(event.x) <= {"v", "ts"}:
+            return NESTED
+        self.layout = FLAT
+        return FLAT
+
+    def _nested(self, record: Any, decode: RecordDecoder) -> Event:
+        """By the compiled codec; what it refuses in `x`, such as an object in it, is looked at again."""
+        if decode.event is None:
+            return self._by_fields(decode.fields(record))
+        try:
+            return decode.event(record)
+        except EventError as error:
+            return self._again(error, record, decode)
+
+    def _again(self, error: EventError, record: Any, decode: RecordDecoder) -> Event:
+        """An event that the compiled codec has refused, if it is one for what is in `x`."""
+        if error.reason not in ("invalid", "too_long") or "$.x" not in str(error):
+            raise error
+        try:
+            fields = decode.fields(record)
+        except EventError:
+            raise error from None
+        if not isinstance(fields.get("x"), dict):
+            raise error
+        return self._by_fields(fields)
+
+    def _by_fields(self, fields: Mapping[str, Any]) -> Event:
+        if "x" in fields or not self._labels:
+            return nested_event(fields, self.rules, self._bounds)
+        y, identity = label_of(fields, self.rules, self._bounds)
+        if y is None or identity is None:
+            raise EventError("invalid event: neither features nor a label with its id", "invalid")
+        return Event(UNSET, y, identity)  # type: ignore[arg-type]
+
+    # ---- what is told of the first records
+
+    def _count(self, event: Event, record: Any, decode: RecordDecoder) -> None:
+        if self.seen >= ROWS:
+            self._young, self._settled = False, self.layout == NESTED
+            self._warnings += self.columns.finish_profile()
+            return
+        if not self.seen:
+            self._keys = [printable(str(key), 100) for key in decode.fields(record)][:_MAX_KEYS]
+        self.seen += 1
+        self.labelled += event.y is not None
+        if self.seen == _WITHOUT_LABEL:
+            self._warnings += self.finish()
+
+    def finish(self) -> list[str]:
+        """What is to be told at the end of a stream, however short it was."""
+        if self._told or self.labelled or self._labels or not self.seen:
+            return []
+        self._told = True
+        keys = ", ".join(map(shown, self._keys))
+        return [
+            f"none of the first {self.seen:,} records has the label {shown(self.rules.label)} "
+            f"(features.label), so nothing is learned; their fields are {keys}: set features.label to "
+            "the one that holds the label"
+        ]
+
+    def take_warnings(self) -> list[str]:
+        """What is new to be told; each is given once."""
+        if not self._warnings and not self.columns.warnings:
+            return []
+        told = [*self._warnings, *self.columns.warnings]
+        self._warnings, self.columns.warnings = [], []
+        return told
+
+    def describe(self) -> list[ColumnReport]:
+        """What each column was taken for, and how many of its values did not fit."""
+        return self.columns.describe()
+
+    # ---- snapshots
+
+    def state(self) -> dict[str, Any]:
+        """Plain data, a function of the records alone."""
+        return {
+            "rules": self.rules.settings(),
+            "layout": self.layout,
+            "seen": self.seen,
+            "labelled": self.labelled,
+            "told": self._told,
+            "keys": self._keys,
+            **self.columns.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state()` described, under the same rules; ValueError if it describes nothing."""
+        layout = state["layout"]
+        if layout not in (None, NESTED, FLAT):
+            raise ValueError(f"layout {shown(layout)}")
+        self.layout = layout
+        self.seen, self.labelled = (
+            count(state["seen"], "seen"),
+            count(state["labelled"], "labelled"),
+        )
+        self._told = bool(state["told"])
+        self._keys = [printable(str(key), 100) for key in rows(state["keys"], "keys")[:_MAX_KEYS]]
+        self.columns.restore(state)
+        self._young = self.columns.profile is not None
+        self._settled = not self._young and layout == NESTED
+
+    def adopt(self, names: list[Any], numeric: list[bool]) -> None:
+        """Go on with a run that was begun before layouts and types were kept."""
+        self.layout, self._young, self._settled, self._told = NESTED, False, True, True
+        self.columns.adopt(names, numeric)

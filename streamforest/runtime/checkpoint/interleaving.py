@@ -1,0 +1,126 @@
+"""How the records of several partitions alternate in one commit, as the journal stores it.
+
+The merge by record time may change the partition with every record. So a journal record has one slice of each
+partition, and their order run by run: a run is a number of records of one partition in a row. Each is one
+number, (records - 1) * partitions + index of the slice, as a varint; all of them in base64. A commit of
+10,000 events that alternate between 16 partitions takes 13 KB.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator
+from itertools import groupby
+
+from streamforest.errors import RecoveryError
+from streamforest.io.log import Partition, Records
+from streamforest.runtime.checkpoint.journal import Entry
+
+MAX_BYTES = 500_000
+"""Of slices and order in one journal record; a commit comes early rather than go far beyond. A topic takes
+messages of 1 MB by default."""
+_SLICE_BYTES = 60  # beside the topic's name
+_RUN_BYTES = 4  # three bytes of a varint in base64, which is rarely more and mostly less
+
+Slice = tuple[str, int, int, int]
+Run = tuple[int, int]
+"""Index of the slice, number of records."""
+
+
+class Interleaving:
+    """The records since the last commit: from where to where in each partition, and in which order.
+
+    >>> from types import SimpleNamespace as R
+    >>> a, b = ("t", 0), ("t", 1)
+    >>> both = Interleaving()
+    >>> both.add(Records([a, a, b], [R(offset=5), R(offset=6), R(offset=0)]))
+    >>> both.add(Records([a], [R(offset=7)]))
+    >>> both.slices(), both.runs
+    ([('t', 0, 5, 8), ('t', 1, 0, 1)], [(0, 2), (1, 1), (0, 1)])
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._index: dict[Partition, int] = {}
+        self._bounds: list[list[int]] = []
+        self._named = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it will take in the journal."""
+        return self._named + _RUN_BYTES * len(self.runs)
+
+    def add(self, records: Records) -> None:
+        """Records that were advanced."""
+        index, runs, at = self._index, self.runs, 0
+        for partition, group in groupby(records.partitions):
+            count = len(list(group))
+            number = index.get(partition)
+            if number is None:
+                number = self._begin(partition, records.records[at].offset)
+            if runs and runs[-1][0] == number:
+                runs[-1] = number, runs[-1][1] + count
+            else:
+                runs.append((number, count))
+            at += count
+        for partition, record in records.last().items():
+            self._bounds[index[partition]][1] = record.offset + 1
+
+    def _begin(self, partition: Partition, offset: int) -> int:
+        number = self._index[partition] = len(self._bounds)
+        self._bounds.append([offset, offset])
+        self._named += len(partition[0]) + _SLICE_BYTES
+        return number
+
+    def slices(self) -> list[Slice]:
+        """One slice of each partition, in the order of their first records."""
+        return [
+            (*partition, first, end)
+            for partition, (first, end) in zip(self._index, self._bounds, strict=True)
+        ]
+
+    def order(self) -> str:
+        """How the slices alternate; empty if each was advanced in one go."""
+        count = len(self._bounds)
+        if len(self.runs) == count:
+            return ""
+        packed = bytearray()
+        for number, records in self.runs:
+            rest = (records - 1) * count + number
+            while rest > 127:
+                packed.append(rest & 127 | 128)
+                rest >>= 7
+            packed.append(rest)
+        return binascii.b2a_base64(packed, newline=False).decode()
+
+
+def runs_of(entry: Entry) -> Iterator[Run]:
+    """The runs of a journal record that has an order; RecoveryError if it cannot be read."""
+    count, left = len(entry.slices), entry.events - entry.first
+    try:
+        packed = binascii.a2b_base64(entry.order, strict_mode=True)
+    except ValueError as error:
+        raise _damaged(entry) from error
+    rest = shift = 0
+    for byte in packed:
+        rest |= (byte & 127) << shift
+        shift += 7
+        if byte & 128:
+            if shift > 63:
+                raise _damaged(entry)
+            continue
+        records = rest // count + 1 if count else left + 1
+        left -= records
+        if left < 0:
+            raise _damaged(entry)
+        yield rest % count, records
+        rest = shift = 0
+    if left or shift:
+        raise _damaged(entry)
+
+
+def _damaged(entry: Entry) -> RecoveryError:
+    return RecoveryError(
+        f"the journal record of commit {entry.commit} says in a damaged form how its partitions alternate: "
+        "restore the journal, or start over under another name"
+    )
