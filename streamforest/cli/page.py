@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from streamforest.observe.history import History
-from streamforest.observe.history_file import FILE
+from streamforest.observe.page.history_file import FILE
 from streamforest.observe.page.site import About, Site
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
@@ -29,7 +29,8 @@ class LivePage:
         """`asked` serves the page also where the pipeline sets no port, and says where it is."""
         config = loaded.config
         self._run = config.run
-        self._history: History | None = None
+        self.history: History | None = None
+        self._finished = False
         self.site: Site | None = None
         self.address = ""
         self._server = ExitStack()
@@ -55,7 +56,7 @@ class LivePage:
         """Who listens to the run: its metrics and, where a page is served, the page's history."""
         if self.site is None:
             return metrics
-        self._history = history = History(self._run.folder / FILE, self._run.file_mode)
+        self.history = history = History(self._run.folder / FILE, self._run.file_mode)
         if fresh:
             history.forget()
         self.site.add(history, metrics)
@@ -63,9 +64,9 @@ class LivePage:
 
     def finish(self) -> None:
         """The run has ended: keep its history."""
-        if self._history is not None:
-            self._history.close()
-            self._history = None
+        if self.history is not None and not self._finished:
+            self._finished = True
+            self.history.close()
 
     def keep(self, stop: Callable[[], bool]) -> None:
         """Go on serving the page of a run that has ended, until a signal."""

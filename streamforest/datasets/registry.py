@@ -12,6 +12,7 @@ from streamforest.datasets import changing, generated
 from streamforest.datasets.recorded import RecordedSet, missing_file
 from streamforest.datasets.schedule import schedule
 from streamforest.datasets.stream import Stream
+from streamforest.datasets.text import texts
 from streamforest.errors import ConfigError, DatasetError
 
 
@@ -35,6 +36,10 @@ class StreamSpec:
         Kept out of sight while settings were chosen: what a model does here was not tuned.
     scheduled
         Its classes come one after the other.
+    long
+        A whole recording: the benchmark runs it only when asked for everything.
+    text
+        Its events are texts, for pipelines that make features of them.
     """
 
     name: str
@@ -44,6 +49,8 @@ class StreamSpec:
     drifting: bool = False
     held_out: bool = False
     scheduled: bool = False
+    long: bool = False
+    text: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -56,17 +63,25 @@ def register(spec: StreamSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names(held_out: bool = False, scheduled: bool = False) -> list[str]:
+def names(
+    held_out: bool = False, scheduled: bool = False, long: bool = False, text: bool = False
+) -> list[str]:
     """The streams of the tables, in their order; or those that settings were never chosen on; or
-    those whose classes come one after the other.
+    those whose classes come one after the other; or whole recordings; or those of texts.
 
     >>> names()[:3], names(held_out=True)[:2]
     (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
     >>> names(scheduled=True)
     ['letter-classes', 'clinc-classes', 'omniglot-classes']
+    >>> names(long=True)
+    ['electricity-all', 'covtype-100k']
     """
-    wanted = held_out, scheduled
-    return [name for name, spec in _SPECS.items() if (spec.held_out, spec.scheduled) == wanted]
+    wanted = held_out, scheduled, long, text
+    return [
+        name
+        for name, spec in _SPECS.items()
+        if (spec.held_out, spec.scheduled, spec.long, spec.text) == wanted
+    ]
 
 
 def get_spec(name: str) -> StreamSpec:
@@ -269,3 +284,20 @@ for _spec in (
     ),
 ):
     register(replace(_spec, scheduled=True))
+
+for _spec in (
+    StreamSpec(
+        "electricity-all",
+        "electricity, all 45,312 events",
+        _as_recorded("electricity", None),
+        "electricity",
+    ),
+    StreamSpec(
+        "covtype-100k",
+        "covtype, the first 100,000 events",
+        _as_recorded("covtype", 100_000),
+        "covtype",
+    ),
+):
+    register(replace(_spec, drifting=True, long=True))
+register(StreamSpec("texts", "short texts on three topics, 5,000 words", texts, text=True))

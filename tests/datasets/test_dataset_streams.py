@@ -51,6 +51,12 @@ HELD_OUT = {
 }
 
 
+LONG = {
+    "electricity-all": ((45_312, 6), 2, [1, 1, 1, 1]),
+    "covtype-100k": ((100_000, 12), 7, [5, 5, 2, 2]),
+}
+
+
 def check(name: str, shape: tuple[int, int], n_classes: int, labels: list[object]) -> Stream:
     stream = datasets.load(name)
     assert stream.X.shape == shape
@@ -78,6 +84,13 @@ def test_streams_of_recorded_sets(name: str) -> None:
     assert stream.categorical == (("wilderness", "soil") if name == "covtype" else ())
 
 
+@pytest.mark.parametrize("name", LONG)
+def test_whole_recordings(name: str) -> None:
+    if reason := datasets.unavailable(name):
+        pytest.skip(reason)
+    check(name, *LONG[name])
+
+
 @pytest.mark.parametrize("name", HELD_OUT)
 def test_streams_that_no_setting_was_chosen_on(name: str) -> None:
     if reason := datasets.unavailable(name):
@@ -97,6 +110,7 @@ def test_a_part_of_a_stream_knows_its_changes() -> None:
 def test_all_streams_are_covered() -> None:
     assert datasets.names() == [*EXPECTED, *RECORDED]
     assert datasets.names(held_out=True) == list(HELD_OUT)
+    assert datasets.names(long=True) == list(LONG)
 
 
 def test_same_rows_every_time() -> None:

@@ -93,7 +93,7 @@ def test_it_fills_while_a_stream_runs_and_survives_a_restart(
         watched.page.locator("#c-accuracy .nodata").wait_for(state="hidden")
         watched.wait_for("#models tr", "shade")
         watched.wait_for("#classes th", "class 11")
-        watched.wait_for("#letters td", "offset")
+        watched.wait_for("#letters td", f"{case.name}.events-")
         assert watched.text("#t-classes") == "12"
         assert "owner of 2 partitions" in watched.text("#delivery")
 

@@ -306,7 +306,7 @@ def test_a_file_run_and_one_through_a_broker_side_by_side(
     accuracy = float(re.findall(r"accuracy\s+([\d.]+) %", told[0][0])[0])
     assert accuracy > 90
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == [name, f"{name}-broker"]
-    records = read_all(kafka_broker.servers, f"{name}.predictions")
+    records = read_all(kafka_broker.servers, f"{name}-broker.predictions")
     predictions = [json.loads(record.value) for record in records[0]]
     new = [p["event"] for p in predictions if p.get("new")]
     assert len(new) == 10  # two classes at the start, another one every 400 events

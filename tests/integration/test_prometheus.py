@@ -97,7 +97,7 @@ def test_prometheus_scrapes_a_consumer(
             assert asked('sum(streamforest_learn_seconds_count{model="shade"})') > 0
             assert asked("streamforest_end_to_end_seconds_count") == sent
             assert asked("streamforest_snapshots_total") > 0
-            assert asked('streamforest_fringe_occupancy_ratio{model="main"}') > 0
+            until(lambda: asked('streamforest_fringe_occupancy_ratio{model="main"}') > 0)
             assert asked('streamforest_model_bytes{model="shade"}') > 0
             assert asked('streamforest_classes{model="main"}') == 12
             assert time.time() - asked("streamforest_last_new_class_timestamp_seconds") < 300

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.memory_log import MemoryRecord
 
@@ -70,6 +70,7 @@ PARTITIONS = st.lists(
 )
 
 
+@settings(deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.sampled_from([("e", 0), ("e", 1), ("l", 0)]), st.integers(1, 300))),
     PARTITIONS,

@@ -41,6 +41,7 @@ class RecordedRow:
     """A row as a record of partition 0: an event, the fields of a table's row, or the bytes of a line."""
 
     __slots__ = ("_value", "event", "offset", "problem", "record")
+    is_row = True
     timestamp = 0
     key = None
     headers: Any = ()
@@ -84,17 +85,6 @@ class RecordedRow:
         return fields
 
 
-def place_of(record: Any, partition: tuple[str, int]) -> str:
-    """Where a record is, for people: a row of a file, or an offset of a topic's partition.
-
-    >>> place_of(RecordedRow(4, None), ("a.csv", 0))
-    'a.csv, row 5'
-    """
-    if isinstance(record, RecordedRow):
-        return f"{partition[0]}, row {record.offset + 1}"
-    return f"{partition[0]}-{partition[1]}@{record.offset}"
-
-
 class Source(Protocol):
     """Recorded events in order."""
 
@@ -131,6 +121,8 @@ class RecordedSource:
             *datasets.names(),
             *datasets.names(held_out=True),
             *datasets.names(scheduled=True),
+            *datasets.names(long=True),
+            *datasets.names(text=True),
         ]
 
     @classmethod
@@ -154,10 +146,9 @@ class RecordedSource:
         """The events from number `start` on."""
         if not 0 <= start <= self.total:
             raise ConfigError(f"event {start} lies outside the {self.total} events of the source")
-        names, X, labels = self._stream.features, self._stream.X, self._labels
         for number in range(start, self.total):
-            x = dict(zip(names, X[number].tolist()))
-            yield RecordedRow(number, Event(x, labels[number]))  # type: ignore[arg-type]
+            x = self._stream.event(number)
+            yield RecordedRow(number, Event(x, self._labels[number]))  # type: ignore[arg-type]
 
 
 def _checksum(stream: Stream) -> str:
@@ -165,4 +156,6 @@ def _checksum(stream: Stream) -> str:
     digest.update("\n".join((*stream.features, stream.y.dtype.str)).encode())
     digest.update(stream.X.data)
     digest.update(stream.y.tobytes())
+    if stream.texts is not None:
+        digest.update("\n".join(stream.texts.tolist()).encode())
     return digest.hexdigest()

@@ -22,7 +22,7 @@ class ParquetSource(TableSource):
             from pyarrow import parquet
         except ImportError:
             raise ConfigError(
-                f"file = '{self.path}': Parquet needs pyarrow: pip install 'streamforest[parquet]'"
+                f"file = '{self.path}': Parquet needs pyarrow: pip install pyarrow"
             ) from None
         try:
             return parquet.ParquetFile(self.path)

@@ -78,7 +78,9 @@ def load_pipeline(
             check.unknown(name, schema.TABLES)
     name = check.read("pipeline", schema.PIPELINE)["name"]
     events = check.read("events", schema.EVENTS)
-    kafka = _kafka(check, str(name))
+    # what is sent through a broker must not meet what others have sent to the pipeline's own topics
+    own = f"{name}-broker" if bootstrap_servers is not None else str(name)
+    kafka = _kafka(check, own)
     bounds = Bounds(
         max_bytes=events["max_bytes"],
         max_text_length=events["max_text_length"],
@@ -96,7 +98,7 @@ def load_pipeline(
     if read_here and kafka is not None and events["format"] in REGISTRY_FORMATS:
         check.problem("events.format", events["format"], "replay sends JSON or MessagePack only")
     function = _decoder(check, events["decoder"], path.parent, table if kafka is None else None)
-    topics = Topics.of(str(name), **check.read("topics", schema.TOPICS))
+    topics = Topics.of(own, **check.read("topics", schema.TOPICS))
     for topic, keys in topics.shared().items():
         check.problem(
             f"topics.{keys[-1]}", topic, f"{keys[0]} has the same name; each needs its own"
@@ -126,6 +128,7 @@ def load_pipeline(
         min_class_events=limits["min_class_events"],
         max_pending_classes=limits["max_pending_classes"],
         max_text_bytes=limits["max_text_bytes"],
+        on_capacity=limits["on_capacity"],
         bad_events=letters["policy"],
         top_k=predictions["top_k"],
         batch_messages=predictions["batch_messages"],

@@ -1,4 +1,4 @@
-"""The blend: two whole forests, and one answer by what was right lately."""
+"""The auto forest: two whole forests, recent neighbours, and one answer by what was right lately."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from support.forging import Forgery, forged
 
 import streamforest
 from streamforest import (
+    BOTH,
     AutoForestClassifier,
     NCMForestClassifier,
     StreamForestClassifier,
+    datasets,
 )
 from streamforest.errors import ParameterError, SnapshotError, StreamForestError
-from streamforest.forests.auto.blend import SHARES, Blend
 from streamforest.forests.auto.forest import ncm_trees
+from streamforest.forests.auto.recent import RecentNeighbours
+from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import next_boundary
 from streamforest.forests.persistence.snapshot import decode, encode
+from streamforest.kernels.auto.blending import SHARES
 
 
 def _turning(n: int, seed: int = 0) -> tuple[Any, list[int]]:
@@ -47,7 +51,7 @@ def test_each_family_is_the_forest_of_its_kind() -> None:
             np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
-def test_the_answer_is_the_blend_of_both_by_fading_hits() -> None:
+def test_the_answer_is_the_blend_of_all_by_fading_hits() -> None:
     """Held against the rule written down event by event, in plain Python."""
     X, y = blobs(700, 6, 5, seed=3)
     labels = y.tolist()
@@ -56,22 +60,61 @@ def test_the_answer_is_the_blend_of_both_by_fading_hits() -> None:
     one = StreamForestClassifier(n_trees=3, seed=2).advance(X, labels)
     other = NCMForestClassifier(n_trees=ncm_trees(3), seed=2).advance(X, labels)
     index = {label: k for k, label in enumerate(both.classes_)}
-    hits, fresh, begun = [0.0] * len(SHARES), [0] * len(SHARES), 0
-    spread = set()
+    near = _recent_alone(X, [index[label] for label in labels], len(index))
+    blends = [_Plain(0.999), _Plain(0.998)]
+    begun = 0
     for i, label in enumerate(labels):
-        weight = [np.exp(0.5 * h - 3 * g) for h, g in zip(hits, SHARES)]
-        share = sum(w * g for w, g in zip(weight, SHARES)) / sum(weight)
-        spread.add(round(share, 3))
-        expected = (1 - share) * one[i] + share * other[i]
-        np.testing.assert_allclose(answers[i], expected, atol=1e-8)
-        for k, g in enumerate(SHARES.tolist()):
-            mixed = (1 - g) * one[i] + g * other[i]
-            best = int(mixed.argmax())
-            fresh[k] += mixed[best] > 0 and best == index[label]
+        forests = blends[0].mixed(one[i], other[i])
+        np.testing.assert_allclose(answers[i], blends[1].mixed(forests, near[i]), atol=1e-8)
+        blends[0].judge(one[i], other[i], index[label])
+        blends[1].judge(forests, near[i], index[label])
         if i + 1 == next_boundary(i):
-            hits = [0.999 ** (i + 1 - begun) * h + f for h, f in zip(hits, fresh)]
-            fresh, begun = [0] * len(SHARES), i + 1
-    assert len(spread) > 5  # the share has moved
+            for blend in blends:
+                blend.end_epoch(i + 1 - begun)
+            begun = i + 1
+    assert all(len(blend.seen) > 5 for blend in blends)  # the shares have moved
+
+
+class _Plain:
+    """A blend of two, with Python's numbers."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self.hits, self.fresh = [0.0] * len(SHARES), [0] * len(SHARES)
+        self.seen: set[float] = set()
+
+    def mixed(self, one: Any, other: Any) -> Any:
+        weight = [np.exp(0.5 * h - 3 * g) for h, g in zip(self.hits, SHARES)]
+        share = sum(w * g for w, g in zip(weight, SHARES)) / sum(weight)
+        self.seen.add(round(share, 3))
+        return (1 - share) * one + share * other
+
+    def judge(self, one: Any, other: Any, k: int) -> None:
+        for s, g in enumerate(SHARES.tolist()):
+            mixed = (1 - g) * one + g * other
+            self.fresh[s] += mixed.max() > 0 and int(mixed.argmax()) == k
+
+    def end_epoch(self, events: int) -> None:
+        self.hits = [self.decay**events * h + f for h, f in zip(self.hits, self.fresh)]
+        self.fresh = [0] * len(SHARES)
+
+
+def _recent_alone(X: Any, y: list[int], classes: int) -> Any:
+    """What the recent neighbours say, which have tests of their own."""
+    recent = RecentNeighbours()
+    votes = np.zeros((len(X), 3, classes), np.int64)
+    start = 0
+    while start < len(X):
+        stop = min(next_boundary(start), len(X))
+        part = slice(start, stop)
+        n = stop - start
+        batch = Batch(
+            X[part], np.array(y[part]), np.full(n, BOTH, np.uint8), np.full(n, X.shape[1])
+        )
+        recent.process(batch, start, np.zeros(X.shape[1], np.uint8), votes[part], 2)
+        recent.end_epoch(X.shape[1])
+        start = stop
+    return votes[:, 2] / float(1 << 32)
 
 
 def test_a_family_that_is_behind_falls_silent() -> None:
@@ -84,26 +127,19 @@ def test_a_family_that_is_behind_falls_silent() -> None:
     assert right[1_000:].mean() > best[1_000:].mean() - 0.01
 
 
-def test_one_row_is_judged_and_mixed_as_a_batch_is() -> None:
-    rng = np.random.default_rng(0)
-    whole, single = Blend(0.9), Blend(0.9)
-    votes = rng.integers(0, 1 << 32, (400, 2, 3))
-    votes[rng.random((400, 2)) < 0.1] = 0  # a family that has no answer
-    y = rng.integers(0, 4, 400)  # some are of a class that nobody knows yet
-    for start in range(0, 400, 40):
-        rows = slice(start, start + 40)
-        whole.judge(votes[rows], y[rows])
-        for i in range(start, start + 40):
-            single.judge_one(votes[i : i + 1], y[i : i + 1])
-            np.testing.assert_array_equal(single.mix_one(votes[i]), single.mix(votes[i : i + 1])[0])
-        np.testing.assert_array_equal(whole.recent, single.recent)
-        whole.end_epoch(40)
-        single.end_epoch(40)
-    assert whole.share == single.share
-    assert 0 < whole.share < 1
-    nothing = np.zeros((0, 2, 3), np.int64)
-    whole.judge(nothing, y[:0])
-    assert whole.mix(nothing).shape == (0, 3)
+def test_recent_neighbours_speak_up_where_everything_moves() -> None:
+    stream = datasets.load("moving-squares", 3_000)
+    model = AutoForestClassifier(n_trees=5, seed=1, memory=2_000)
+    right = model.advance(stream.X, stream.y).argmax(axis=1) == [
+        model.classes_.index(label) for label in stream.y.tolist()
+    ]
+    forest = StreamForestClassifier(n_trees=5, seed=1)
+    alone = forest.advance(stream.X, stream.y).argmax(axis=1) == [
+        forest.classes_.index(label) for label in stream.y.tolist()
+    ]
+    assert right[500:].mean() > 0.985
+    assert right[500:].mean() > alone[500:].mean()
+    assert model.shares()["recent"] > 0.5
 
 
 def test_what_it_tells_of_itself() -> None:
@@ -113,7 +149,9 @@ def test_what_it_tells_of_itself() -> None:
     assert model.novelty_one(xs[0]) == float("inf")
     model.advance(xs, ys)
     told = model.summary()
-    assert told["shares"]["stream"] + told["shares"]["ncm"] == pytest.approx(1)
+    assert sum(told["shares"].values()) == pytest.approx(1, abs=1e-3)
+    assert list(told["shares"]) == ["stream", "ncm", "recent"]
+    assert told["recent_rows"] == 512
     assert told["trees"] == 4 + 5
     assert told["events"] == 900
     assert told["families"]["ncm"]["trees"] == 5
@@ -121,9 +159,10 @@ def test_what_it_tells_of_itself() -> None:
     assert json.loads(json.dumps(told)) == told
     before = encode({"main": model})
     text = model.debug_one(xs[3])
-    assert text.startswith("blend of two families: ")
+    assert text.startswith("blend: ")
     assert "\n  stream " in text
     assert "\n  ncm " in text
+    assert "\n  recent " in text
     assert "forest of 4 trees" in text
     numbers = {name: 1e9 for name, value in xs[3].items() if isinstance(value, float)}
     assert model.novelty_one(xs[3]) < model.novelty_one(numbers)
@@ -173,8 +212,15 @@ def test_a_family_that_was_interrupted_is_told(
         ("blend.hits", 0, -1.0),
         ("blend.hits", 2, 1065.0),
         ("blend.hits", 1, float("nan")),
-        ("blend.recent", 0, -1),
-        ("blend.recent", 3, 37),
+        ("blend.hits", 9, 565.0),
+        ("blend.fresh", 0, -1),
+        ("blend.fresh", 3, 37),
+        ("recent.rows", 0, float("inf")),
+        ("recent.labels", 0, 99),
+        ("recent.hits", 0, 34.0),
+        ("recent.columns", 0, -1.0),
+        ("recent.columns", 0, 101.0),
+        ("recent.features", 0, 100),
         ("family.revisions", 0, 0),
         ("family.revisions", 1, 99),
         ("stream.tree.active", 0, 2),
