@@ -12,7 +12,9 @@ _PATH = re.compile(r"`([A-Za-z0-9_./]+(?:\.py|/))`")
 _STANDS_FOR_SEVERAL = re.compile(r"NAME|FAMILY")
 
 
-@pytest.mark.parametrize("guide", ["docs/architecture.md", ".github/CONTRIBUTING.md", "README.md"])
+@pytest.mark.parametrize(
+    "guide", ["docs/architecture.md", "docs/limits.md", ".github/CONTRIBUTING.md", "README.md"]
+)
 def test_every_module_that_a_guide_names_exists(guide: str) -> None:
     there = [
         f"/{path.relative_to(TOP).as_posix()}{'/' if path.is_dir() else ''}"

@@ -12,6 +12,7 @@ from streamforest.datasets import changing, generated
 from streamforest.datasets.recorded import RecordedSet, missing_file
 from streamforest.datasets.schedule import schedule
 from streamforest.datasets.stream import Stream
+from streamforest.datasets.text import texts
 from streamforest.errors import ConfigError, DatasetError
 
 
@@ -37,6 +38,8 @@ class StreamSpec:
         Its classes come one after the other.
     long
         A whole recording: the benchmark runs it only when asked for everything.
+    text
+        Its events are texts, for pipelines that make features of them.
     """
 
     name: str
@@ -47,6 +50,7 @@ class StreamSpec:
     held_out: bool = False
     scheduled: bool = False
     long: bool = False
+    text: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -59,9 +63,11 @@ def register(spec: StreamSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names(held_out: bool = False, scheduled: bool = False, long: bool = False) -> list[str]:
+def names(
+    held_out: bool = False, scheduled: bool = False, long: bool = False, text: bool = False
+) -> list[str]:
     """The streams of the tables, in their order; or those that settings were never chosen on; or
-    those whose classes come one after the other; or whole recordings.
+    those whose classes come one after the other; or whole recordings; or those of texts.
 
     >>> names()[:3], names(held_out=True)[:2]
     (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
@@ -70,11 +76,11 @@ def names(held_out: bool = False, scheduled: bool = False, long: bool = False) -
     >>> names(long=True)
     ['electricity-all', 'covtype-100k']
     """
-    wanted = held_out, scheduled, long
+    wanted = held_out, scheduled, long, text
     return [
         name
         for name, spec in _SPECS.items()
-        if (spec.held_out, spec.scheduled, spec.long) == wanted
+        if (spec.held_out, spec.scheduled, spec.long, spec.text) == wanted
     ]
 
 
@@ -294,3 +300,4 @@ for _spec in (
     ),
 ):
     register(replace(_spec, drifting=True, long=True))
+register(StreamSpec("texts", "short texts on three topics, 5,000 words", texts, text=True))

@@ -42,6 +42,8 @@ class Stream:
         Names of columns whose numbers are codes without order. Their values stay numbers.
     drifts
         Events at which the stream is known to change.
+    texts
+        Of a stream of texts: the n texts. An event then has the further feature `text`.
 
     Examples
     --------
@@ -62,6 +64,7 @@ class Stream:
     seed: int | None = None
     categorical: tuple[str, ...] = ()
     drifts: tuple[int, ...] = ()
+    texts: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         def refuse(what: str) -> None:
@@ -85,6 +88,8 @@ class Stream:
         for field, mask in (("test", self.test), ("bayes", self.bayes)):
             if mask is not None and (mask.shape != self.y.shape or mask.dtype != np.bool_):
                 refuse(f"{field} has shape {mask.shape} and type {mask.dtype}; give one bool a row")
+        if self.texts is not None and self.texts.shape != self.y.shape:
+            refuse(f"texts has shape {self.texts.shape}; give one text a row")
         if unknown := set(self.categorical) - set(self.features):
             refuse(f"categorical names {sorted(unknown)} that are no features")
 
@@ -103,10 +108,17 @@ class Stream:
         """Accuracy of the best possible rule on exactly these rows, where it is known."""
         return None if self.bayes is None else float(self.bayes.mean())
 
-    def dicts(self) -> Iterator[tuple[dict[str, float], Label]]:
+    def dicts(self) -> Iterator[tuple[dict[str, Any], Label]]:
         """The stream as River sees it: (features by name, label), plain Python values."""
-        for row, label in zip(self.X, self.y.tolist()):
-            yield dict(zip(self.features, row.tolist())), label
+        for number, label in enumerate(self.y.tolist()):
+            yield self.event(number), label
+
+    def event(self, number: int) -> dict[str, Any]:
+        """The features of one event by name."""
+        x: dict[str, Any] = dict(zip(self.features, self.X[number].tolist()))
+        if self.texts is not None:
+            x["text"] = str(self.texts[number])
+        return x
 
     def take(self, rows: NDArray[np.int64] | slice) -> Stream:
         """The given rows in the given order."""
@@ -116,6 +128,7 @@ class Stream:
             y=self.y[rows],
             test=None if self.test is None else self.test[rows],
             bayes=None if self.bayes is None else self.bayes[rows],
+            texts=None if self.texts is None else self.texts[rows],
             drifts=(),
         )
 

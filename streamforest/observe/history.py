@@ -21,8 +21,15 @@ from typing import Any
 import numpy as np
 
 from streamforest.observe.evaluation import WINDOW
-from streamforest.observe.history_file import MAX_LETTERS, MAX_REASONS, Kept, Letter, read, write
-from streamforest.observe.points import FAR, Point, total
+from streamforest.observe.page.history_file import (
+    MAX_LETTERS,
+    MAX_REASONS,
+    Kept,
+    Letter,
+    read,
+    write,
+)
+from streamforest.observe.page.points import FAR, Point, total
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     BatchSampled,
@@ -53,7 +60,7 @@ _PART_LABELS = 100  # labelled events after which a part ends, in a run that has
 _PART_LEAST = 0.25  # seconds of such a part, later on
 _LOOK_SECONDS = 1.0  # between two looks at the lag
 _SAVE_SECONDS = 10.0
-_MEASURE_SECONDS = 5.0  # between two looks at the size of the models
+_MEASURE_SECONDS = 60.0  # between two looks at the size of the models, at most
 _CONFUSED = 2_000  # labelled events in each of two windows of confused pairs
 
 
@@ -91,7 +98,8 @@ class History:
         self._judged = [0, 0]
         self._part = Point()
         self._part_from = self._looked = self._saved = time.monotonic()
-        self._measure_at = 0.0
+        self._measure_at, self._measure_every = 0.0, 1.0
+        self._measured = True
         self._summaries: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         self._before: Any = None
         self._resumed = True
@@ -270,12 +278,17 @@ class History:
         self.snapshot_failure = None
 
     def _models_changed(self, event: ModelsChanged) -> None:
-        """Ask for the size of the models, as often as that takes a thousandth of the time."""
-        self._summaries = event.summaries
+        self._summaries, self._measured = event.summaries, False
+        self._measure()
+
+    def _measure(self) -> None:
+        """Ask for the size of the models: soon after a start, then less and less often."""
         now = time.monotonic()
-        if now >= self._measure_at and self.learned:
-            self.summaries = event.summaries()
-            self._measure_at = now + max(_MEASURE_SECONDS, 1000 * (time.monotonic() - now))
+        if now >= self._measure_at and self.learned and not self._measured:
+            self.summaries, self._measured = self._summaries(), True
+            took = time.monotonic() - now
+            self._measure_every = min(_MEASURE_SECONDS, 2 * self._measure_every)
+            self._measure_at = now + max(self._measure_every, 1000 * took)
 
     def _snapshot_failed(self, event: SnapshotFailed) -> None:
         self.kept.snapshot_failures += 1
@@ -301,6 +314,7 @@ class History:
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self._look()
+            self._measure()
         seconds = now - self._part_from
         if seconds >= _PART_SECONDS or (
             self._part.labelled >= _PART_LABELS

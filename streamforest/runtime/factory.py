@@ -158,6 +158,7 @@ def _limits(pipeline: Pipeline) -> Limits:
         config.max_pending_classes,
         codec_rules(pipeline, late_rules(pipeline)),
         config.max_text_bytes,
+        config.on_capacity,
     )
 
 

@@ -26,13 +26,11 @@ event = st.one_of(
     st.fixed_dictionaries({"a": st.floats(-5, 5), "b": st.floats(-5, 5)}),
 )
 label = st.sampled_from([None, 0, 1, True, 1.0, "1", "x", "y", 2.5])
-LIMITS = Limits(max_classes=4, max_features=5, max_categories=2)
+BOUNDS = {"max_classes": 4, "max_features": 5, "max_categories": 2}
 
 
-def forest() -> ConsistentForestClassifier:
-    return ConsistentForestClassifier(
-        n_trees=2, seed=0, max_classes=4, max_features=5, max_categories=2
-    )
+def forest(on_capacity: str) -> ConsistentForestClassifier:
+    return ConsistentForestClassifier(n_trees=2, seed=0, on_capacity=on_capacity, **BOUNDS)
 
 
 def as_dict(x: Any) -> dict[Any, Any]:
@@ -40,10 +38,16 @@ def as_dict(x: Any) -> dict[Any, Any]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(event, label), max_size=25), st.integers(1, 7))
-def test_it_admits_exactly_what_a_forest_takes(events: list[tuple[Any, Any]], cut: int) -> None:
-    alone, batched = forest(), forest()
-    gate = Admission(LIMITS)
+@given(
+    st.lists(st.tuples(event, label), max_size=25),
+    st.integers(1, 7),
+    st.sampled_from(["degrade", "error"]),
+)
+def test_it_admits_exactly_what_a_forest_takes(
+    events: list[tuple[Any, Any]], cut: int, on_capacity: str
+) -> None:
+    alone, batched = forest(on_capacity), forest(on_capacity)
+    gate = Admission(Limits(on_capacity=on_capacity, **BOUNDS))
     expected, given_ = [], []
     for i, (x, y) in enumerate(events):
         try:
@@ -67,6 +71,7 @@ def test_it_admits_exactly_what_a_forest_takes(events: list[tuple[Any, Any]], cu
         width = min(len(a), len(b))
         assert np.array_equal(a[:width], b[:width])
     assert snapshot.encode({"main": alone}) == snapshot.encode({"main": batched})
+    assert gate.features.state() == alone._features.state()
 
 
 def test_a_label_waits_and_the_tally_is_bounded_and_saved() -> None:
@@ -86,7 +91,7 @@ def test_a_label_waits_and_the_tally_is_bounded_and_saved() -> None:
 
 
 def test_a_refused_event_leaves_no_trace() -> None:
-    gate = Admission(Limits(max_features=2))
+    gate = Admission(Limits(max_features=2, on_capacity="error"))
     gate.admit({"a": 1.0}, "x")
     before = gate.state()
     for x, y in (({"b": 1.0, "c": 1.0}, "y"), ({"a": "text"}, "y"), ({"a": 1.0}, [])):
@@ -94,17 +99,6 @@ def test_a_refused_event_leaves_no_trace() -> None:
             gate.admit(x, y)
     assert gate.state() == before
     assert len(gate.take()) == 1
-
-
-def test_numbers_only_refuses_what_a_scaler_cannot_take() -> None:
-    gate = Admission(Limits(numbers_only=True, largest=1e100))
-    gate.admit({"a": 1.0}, "x")
-    gate.take()
-    for bad in ("text", 1e200):
-        with pytest.raises(InputError):
-            gate.admit({"a": bad}, "x")
-    gate.admit({"a": None}, "x")
-    assert gate.take().dicts == [{"a": None}]
 
 
 def test_what_a_ring_of_float32_cannot_hold_is_refused_before_it_enters() -> None:

@@ -71,6 +71,18 @@ def test_a_category_seen_for_the_first_time_is_unknown_to_its_own_prediction(
 
 
 @pytest.mark.parametrize(("kind", "params"), FORESTS)
+def test_capacity_is_decided_by_learned_events_alone(
+    kind: Any, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contract.capacity_is_decided_alike(kind, params, monkeypatch)
+
+
+@pytest.mark.parametrize(("kind", "params"), FORESTS)
+def test_what_a_sparse_row_lacks_is_zero(kind: Any, params: dict[str, Any]) -> None:
+    contract.absent_is_zero(kind, params)
+
+
+@pytest.mark.parametrize(("kind", "params"), FORESTS)
 def test_predicting_changes_nothing(kind: Any, params: dict[str, Any]) -> None:
     contract.predicting_changes_nothing(kind, params)
 

@@ -10,6 +10,7 @@ import random
 import threading
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,8 @@ def check_backlog(case: Case, partitions: int, n: int, kills: tuple[tuple[str, i
     assert len(expected) == n
     assert replay(case.servers, rows(n), ReplayOptions(case.topic, partitions=partitions)) == n
     assert case.said(case.drained(500)[0]) == expected
-    assert case.said(case.drained(37)[0]) == expected
+    if partitions > 1:
+        assert case.said(case.drained(37)[0]) == expected
     if kills:
         assert case.said(case.killed(kills)) == expected
 
@@ -187,9 +189,21 @@ def test_another_client_writes_true_times_partition_by_partition(case: Case) -> 
             producer.send(case.topic, message.value, partition=number, timestamp_ms=at)
         producer.flush(timeout=60)
     producer.close()
-    expected = file_run(case.folder, EVENTS)
-    assert case.said(case.drained(500)[0]) == expected
-    assert case.said(case.drained(500)[0]) == expected
+    assert case.said(case.drained()[0]) == file_run(case.folder, EVENTS)
+
+
+def test_a_second_replay_follows_the_first(case: Case) -> None:
+    """Rows are stamped 1 ms apart and sent faster: the second one begins where the first has ended."""
+    for _ in range(2):
+        assert replay(case.servers, rows(600), ReplayOptions(case.topic, partitions=3)) == 600
+    found = read_all(case.servers, case.topic)
+    times = sorted((r.timestamp, p) for p, records in found.items() for r in records)
+    first = times[0][0]
+    assert [time - first for time, _ in times[:600]] == list(range(600))
+    second = times[600][0]
+    assert second > times[599][0]
+    assert [time - second for time, _ in times[600:]] == list(range(600))
+    assert [p for _, p in times] == [i % 3 for i in range(600)] * 2
 
 
 def test_open_and_aborted_transactions_are_not_waited_for(case: Case) -> None:
@@ -198,7 +212,12 @@ def test_open_and_aborted_transactions_are_not_waited_for(case: Case) -> None:
     create_topic(client, case.topic, 2)
     client.close()
     values = [message.value for message in messages(rows(40), ReplayOptions(case.topic))]
-    plain = KafkaProducer(bootstrap_servers=case.servers)
+    producers = ExitStack()
+
+    def producer_of(**settings: Any) -> KafkaProducer:
+        producer = KafkaProducer(bootstrap_servers=case.servers, **settings)
+        producers.callback(producer.close)
+        return producer
 
     def send(producer: KafkaProducer, first: int, count: int, partition: int) -> None:
         for i in range(first, first + count):
@@ -207,22 +226,22 @@ def test_open_and_aborted_transactions_are_not_waited_for(case: Case) -> None:
         producer.flush(timeout=30)
 
     def transactional() -> KafkaProducer:
-        producer = KafkaProducer(
-            bootstrap_servers=case.servers, transactional_id=f"t-{uuid.uuid4().hex}"
-        )
+        producer = producer_of(transactional_id=f"t-{uuid.uuid4().hex}")
         producer.init_transactions()
         producer.begin_transaction()
         return producer
 
-    aborted, open_ = transactional(), transactional()
-    send(plain, 0, 5, 0)
-    send(plain, 5, 5, 1)
-    send(aborted, 20, 3, 1)
-    aborted.abort_transaction()
-    send(open_, 30, 2, 1)
     _, path = case.pipeline()
+    pipeline = load_pipeline(path, {}, ["kafka.order_wait_ms=600000"])
     deadline = time.monotonic() + 60
-    with opened(load_pipeline(path, {}, ["kafka.order_wait_ms=600000"]), create_topics=True) as run:
+    with producers:
+        plain, aborted, open_ = producer_of(), transactional(), transactional()
+        send(plain, 0, 5, 0)
+        send(plain, 5, 5, 1)
+        send(aborted, 20, 3, 1)
+        aborted.abort_transaction()
+        send(open_, 30, 2, 1)
+        run = producers.enter_context(opened(pipeline, create_topics=True))
 
         def read(events: int) -> dict[tuple[str, int], int]:
             ending = run.consume(max_events=events, stop=lambda: time.monotonic() > deadline)
@@ -239,8 +258,6 @@ def test_open_and_aborted_transactions_are_not_waited_for(case: Case) -> None:
         )  # the marker of the other one is before or after them
         send(plain, 15, 3, 0)
         assert read(3)[case.topic, 0] == 13
-    for producer in (plain, aborted, open_):
-        producer.close()
 
 
 def test_in_the_order_of_arrival_partitions_come_in_long_runs(case: Case) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamforest.observe.history import History
-from streamforest.observe.points import MAX_POINTS, Point, columns
+from streamforest.observe.page.points import MAX_POINTS, Point, columns
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     ClassesBorn,
@@ -148,6 +148,28 @@ def test_it_outlives_a_restart_and_what_comes_again_is_not_counted_twice(tmp_pat
     again.on_event(IterationDone())
     learned = [point.learned for point in again.kept.whole.points]
     assert learned == list(range(100, 801, 100))
+
+
+def test_a_label_that_no_file_can_hold_is_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "h.json"
+    history = History(path)
+    odd = ["\ud800", "x" * 100_000, 2**80, "fine", True, 2.5]
+    advance(history, odd * 20, odd * 20, 120)
+    history.close()
+    again = History(path)
+    kept = [one.label for one in again.kept.classes.followed]
+    assert kept == odd[2:]
+    assert [type(label) for label in kept] == [int, str, bool, float]
+    assert len(again.kept.classes.births) == 6
+    assert all(one.name.isprintable() for one in again.kept.classes.births)
+
+
+def test_a_class_that_is_born_again_after_a_lost_commit_is_one_class(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.json")
+    advance(history, ["a"] * 100, ["a"] * 100, 100)
+    history.on_event(ClassesBorn(["a"], 0))
+    history.close()
+    assert [one.label for one in History(tmp_path / "h.json").kept.classes.followed] == ["a"]
 
 
 def test_a_standby_leaves_the_file_to_the_owner(tmp_path: Path) -> None:

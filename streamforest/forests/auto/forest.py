@@ -59,12 +59,21 @@ class AutoForestClassifier(Forest):
     memory, swap_after, background
         Rows that the NCM forest keeps, and how its trees are grown anew; see `NCMForestClassifier`.
     max_classes, max_features, max_categories
-        Bounds; going over one is a `CapacityError` and nothing is learned.
+        What the stream may bring: classes, features, categories of one feature. One class more is a
+        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides.
     max_text_bytes
         Bytes that names and categories may take together, and classes by themselves: each as long as
-        it stands in a snapshot, and 128 more. Beyond, a new one is a `CapacityError`.
+        it stands in a snapshot, and 128 more.
     nonfinite
-        `"error"` refuses NaN and infinities when learning, `"missing"` takes them as missing.
+        NaN and infinities in an event to be learned: "error" refuses it, "missing" takes them as missing.
+        NaN in a frame is always missing.
+    on_capacity
+        Beyond `max_features`, `max_categories` and `max_text_bytes`: "degrade" leaves new features out and
+        takes all later categories of a feature as one, or the feature as missing if over half of its events
+        brought a new one; see `capacity`. "error" raises a `CapacityError`.
+    absent
+        What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
+        words.
     n_jobs
         Threads. From two on the families work side by side in batches. Predictions and state are the
         same bits for any number.
@@ -109,6 +118,8 @@ class AutoForestClassifier(Forest):
         max_categories: int = 1_000,
         max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
+        on_capacity: str = "degrade",
+        absent: str = "missing",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -127,6 +138,8 @@ class AutoForestClassifier(Forest):
         self.max_categories = max_categories
         self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
+        self.on_capacity = on_capacity
+        self.absent = absent
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
@@ -145,6 +158,8 @@ class AutoForestClassifier(Forest):
             "max_categories": self.max_categories,
             "max_text_bytes": self.max_text_bytes,
             "nonfinite": self.nonfinite,
+            "on_capacity": self.on_capacity,
+            "absent": self.absent,
             "seed": int(seeds[0] >> np.uint64(11)) if self.seed is None else self.seed,
         }
         stream = StreamForestClassifier(
@@ -346,6 +361,7 @@ class AutoForestClassifier(Forest):
                 "events": self._n_learned,
                 "classes": len(self._labels),
                 "features": len(self._features),
+                "capacity": self._features.totals(),
                 "nodes": sum(of_it["nodes"] for of_it in families.values()),
                 "shares": {name: round(share, 4) for name, share in self.shares().items()},
                 "ncm_rests": self._rest.resting,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.core.batch import Batch
-from streamforest.forests.core.features import CATEGORY, FeatureTable
+from streamforest.forests.core.columns import CATEGORY
+from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.serialization import LARGEST, demand
 from streamforest.kernels.auto import recent
 from streamforest.kernels.auto.recent import INVERSE, SEEN, SLOTS, VARIANCE, VIEWS, Recent

@@ -74,15 +74,22 @@ class ConsistentForestClassifier(CandidateForest):
         "soft" averages the trees' posteriors; "hard" is the paper's majority vote (section 3.5). Ties
         go to the class seen first.
     max_classes, max_features, max_categories
-        What the stream may bring: classes, features, values of one category. One more is a
-        `CapacityError`, and nothing is learned from that event.
+        What the stream may bring: classes, features, categories of one feature. One class more is a
+        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides.
     max_text_bytes
-        Bytes that the names and categories of all features may take together, and the classes by
-        themselves: each as long as it stands in a snapshot, and 128 more. Beyond, a new one is a
-        `CapacityError`.
+        Bytes that names and categories may take together, and classes by themselves: each as long as
+        it stands in a snapshot, and 128 more.
     nonfinite
-        NaN and infinities in an event to be learned: "error" refuses it, "missing" takes the value as
-        missing.
+        NaN and infinities in an event to be learned: "error" refuses it, "missing" takes them as missing.
+        NaN in a frame is always missing.
+    on_capacity
+        Beyond `max_features`, `max_categories` and `max_text_bytes`: "degrade" leaves new features out and
+        takes all later categories of a feature as one, or the feature as missing if over half of its events
+        brought a new one; see `capacity`. "error" raises a `CapacityError`.
+    absent
+        What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
+        words. With hundreds of features hash them first (River's `FeatureHasher`), or use a
+        stream forest: this one draws features without looking whether rows have them.
     n_jobs
         Threads over trees, for batches. Changes no bit of any result.
     seed
@@ -143,6 +150,8 @@ class ConsistentForestClassifier(CandidateForest):
         max_categories: int = 1_000,
         max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
+        on_capacity: str = "degrade",
+        absent: str = "missing",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -164,6 +173,8 @@ class ConsistentForestClassifier(CandidateForest):
         self.max_categories = max_categories
         self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
+        self.on_capacity = on_capacity
+        self.absent = absent
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()

@@ -138,4 +138,5 @@ class CandidateForest(Forest):
             "fringe_occupancy": fullest / most,
             "fringe_overshoot": max(0, fullest - most),
             "total_bytes": nbytes(self._trees),
+            "capacity": self._features.totals(),
         }

@@ -6,6 +6,7 @@ order, each predicted before it is learned.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -29,9 +30,11 @@ from streamforest.forests.core.engine import WANTS, Engine
 from streamforest.forests.core.features import UNSEEN, FeatureTable
 from streamforest.forests.core.labels import Label, LabelTable, as_list, index_labels
 from streamforest.forests.core.parameters import MOST_TREES, check_choice, check_int
+from streamforest.forests.core.serialization import LARGEST as LARGEST_COUNT
 from streamforest.forests.core.serialization import plain_parameters
 from streamforest.kernels.core.operations import LEARN, PREDICT
 
+_log = logging.getLogger(__name__)
 _OP_PREDICT = np.full(1, PREDICT, np.uint8)
 
 
@@ -43,8 +46,14 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     largest: ClassVar[float] = float("inf")  # beyond this a finite value is refused
 
+    max_means: ClassVar[int] = LARGEST_COUNT
+    """Class means, one for each class and column, that a forest keeps; beyond it refuses to learn."""
+
     tells_novelty: ClassVar[bool] = False
     """Whether `answers` says how new each row is to the forest."""
+
+    quiet: bool = False
+    """Whether features there is no room for are not logged; a pipeline sets it, and tells them itself."""
 
     # Constructor arguments every forest has; subclasses store them under these names.
     n_trees: int
@@ -53,6 +62,8 @@ class Forest(Engine, base.MiniBatchClassifier):
     max_categories: int
     max_text_bytes: int
     nonfinite: str
+    on_capacity: str = "degrade"
+    absent: str = "missing"
     n_jobs: int
     seed: int | None
 
@@ -67,10 +78,17 @@ class Forest(Engine, base.MiniBatchClassifier):
         if self.seed is not None:
             check_int("seed", self.seed, 0)
         check_choice("nonfinite", self.nonfinite, ("error", "missing"))
+        check_choice("on_capacity", self.on_capacity, ("degrade", "error"))
+        check_choice("absent", self.absent, ("missing", "zero"))
         self._parameters = plain_parameters(self)  # changing an attribute later changes nothing
         self._labels = LabelTable(self.max_classes, self.max_text_bytes)
         self._features = FeatureTable(
-            self.max_features, self.max_categories, self.nonfinite, self.max_text_bytes
+            self.max_features,
+            self.max_categories,
+            self.nonfinite,
+            self.max_text_bytes,
+            self.on_capacity,
+            self.absent,
         )
         self._n_learned = 0
         seeds = np.random.SeedSequence(self.seed).generate_state(self.n_trees, np.uint64)
@@ -97,6 +115,16 @@ class Forest(Engine, base.MiniBatchClassifier):
         """The clock: events learned so far."""
         return self._n_learned
 
+    @property
+    def capacity(self) -> dict[str, Any]:
+        """What there was no room for, as counts of learned events.
+
+        `other`: by feature, those whose category shares the code of all later ones; `dropped`: by feature,
+        those in which it counts as missing because it brought ever new ones; `left_out`: values of features
+        beyond `max_features` or `max_text_bytes`.
+        """
+        return self._features.capacity()
+
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"n_trees": 5, "seed": 42}
@@ -105,9 +133,11 @@ class Forest(Engine, base.MiniBatchClassifier):
         """Learn one event. If `predict_one` was just asked about the same row, its routing is used."""
         with self._lock:
             k = self._labels.find(y)
+            classes = len(self._labels) + (k < 0)
             if k < 0:
                 self._labels.require_room(y)  # before the event's features are let in
-            row = self._one_row(x, learn=True)
+                self._features.require_cells(classes, self.max_means)
+            row = self._one_row(x, learn=True, classes=classes)
             if k < 0:
                 k = self._labels.learn(y)
             reuse = self._routed is not None and self._routed == self._one_rows[row]
@@ -223,11 +253,13 @@ class Forest(Engine, base.MiniBatchClassifier):
             learns = (ops & LEARN) != 0
             rows, known_features = self._encode(X, learns)
             index, known_classes = index_labels(self._labels, labels, learns)
+            self._features.require_cells(len(self._labels), self.max_means)
         except InputError:
             self._features.rollback()
             self._labels.truncate(n_classes)
             raise
         self._routed = None
+        self._tell()
         return Batch(rows, index, ops, known_features), known_classes
 
     def predict_trees(self, X: ArrayLike | pd.DataFrame) -> NDArray[np.int64]:
@@ -284,7 +316,7 @@ class Forest(Engine, base.MiniBatchClassifier):
             if other_than_numbers(X) or table.holds_categories(names):
                 return table.rows(records(X), learns.tolist())
             with np.errstate(over="ignore", invalid="ignore"):  # as in `matrix`
-                return table.matrix(X.to_numpy(np.float64), names, learns)
+                return table.matrix(X.to_numpy(np.float64), names, learns, frame=True)
         if _holds_events(X):
             return table.rows(X, learns.tolist())
         if isinstance(X, np.ma.MaskedArray):
@@ -307,7 +339,7 @@ class Forest(Engine, base.MiniBatchClassifier):
             )
         return table.matrix(array, range(array.shape[1]), learns)
 
-    def _one_row(self, x: Any, learn: bool) -> int:
+    def _one_row(self, x: Any, learn: bool, classes: int = 0) -> int:
         """Write an event to one of the two row buffers and return which: 0 to predict, 1 to learn."""
         which = 1 if learn else 0
         size = 8 * max(1, len(self._features))
@@ -318,13 +350,23 @@ class Forest(Engine, base.MiniBatchClassifier):
         self._features.begin()
         try:
             row = self._features.row(x, learn)
+            self._features.require_cells(classes, self.max_means)
         except InputError:
             self._features.rollback()
             raise
+        self._tell()
         if 8 * len(row) > size:
             self._one_buffers(8 * len(row))
         self._one_views[which][0, : len(row)] = row
         return which
+
+    def _tell(self) -> None:
+        """Log what the table of features has to say, unless somebody else does."""
+        notices = self._features.notices
+        if notices and not self.quiet:
+            for notice in notices:
+                _log.warning("%s", notice)
+        notices.clear()
 
     def _one_buffers(self, size: int) -> None:
         # bytearrays, because comparing two of them is one memcmp

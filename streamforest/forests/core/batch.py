@@ -98,9 +98,10 @@ def records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     """The rows of a frame as dicts.
 
     Among strings and objects pandas writes NaN (or NA, NaT) where a value is missing, so there it
-    becomes None; in a column of numbers NaN stays, to be refused or taken as missing as asked for.
+    becomes None. So it does in a column of numbers: that is how a frame has a gap there.
     """
     columns = other_than_numbers(frame)
+    columns += [name for name in frame.columns if name not in columns and frame[name].hasnans]
     plain = frame.astype(dict.fromkeys(columns, object))
     for name in columns:
         plain[name] = plain[name].where(_is_there(frame[name]), None)

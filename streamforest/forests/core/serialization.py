@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 RUNTIME_SETTINGS = ("n_jobs", "background")  # not part of the model
 LARGEST = 1 << 53  # counts beyond this do not come from a stream
-_ADDED = {"max_text_bytes": MAX_TEXT_BYTES}
+_ADDED = {"max_text_bytes": MAX_TEXT_BYTES, "on_capacity": "degrade", "absent": "missing"}
 """Parameters that older files lack. As they were meant then they are not written, so that a model of
 before has the bytes of before."""
 
@@ -64,18 +64,13 @@ def dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
 
 
 def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
-    features = forest._features
     params = forest._parameters
     meta = {
         "class": type(forest).__name__,
         "params": {k: v for k, v in params.items() if k not in _ADDED or v != _ADDED[k]},
         "learned": forest._n_learned,
         "labels": forest._labels.labels,
-        "features": {
-            "names": features.names,
-            "kinds": features.kinds,
-            "categories": [list(codes) for codes in features.categories],
-        },
+        "features": forest._features.state(),
     }
     if forest._revision > 1:
         meta["revision"] = forest._revision
@@ -134,8 +129,7 @@ def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
     forest._n_learned = learned
     forest._saved_by = saved_by
     forest._labels.restore(meta["labels"])
-    features = meta["features"]
-    forest._features.restore(features["names"], features["kinds"], features["categories"])
+    forest._features.restore(meta["features"])
 
     def take(name: str, dtype: Any, size: int | None = None) -> NDArray[Any]:
         array = arrays.pop(name, None)

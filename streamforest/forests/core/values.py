@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from streamforest.errors import FeatureError
-from streamforest.text import shown
+from streamforest.text import KEPT, kept_bytes, shown
 
-Name = str | int | bool | float
+Name = str | int | bool | float | tuple[str | int | bool | float, ...]
 MOST_BITS = 2_000
 """Of an int as a label or a name: what Python writes and reads again whatever its limit of digits."""
 TIMES = (np.datetime64, np.timedelta64)
@@ -21,7 +21,27 @@ _NO_NUMBERS = (bytes, bytearray, complex, *TIMES)
 
 
 def plain_name(name: Any) -> Name:
-    """A feature's name as a plain value that can be sorted and saved."""
+    """A feature's name as a plain value that can be sorted and saved: a scalar, or a tuple of them."""
+    if isinstance(name, tuple) and name:
+        return tuple(map(_plain_scalar, name))
+    return _plain_scalar(name)
+
+
+def name_order(name: Name) -> Any:
+    """What new names are sorted by: type name, then value. Parts of tuples may be of any types."""
+    if isinstance(name, tuple):
+        return "tuple", [(type(part).__name__, part) for part in name]
+    return type(name).__name__, name
+
+
+def kept_name_bytes(name: Name) -> int:
+    """The bytes that a name counts against a limit."""
+    if isinstance(name, tuple):
+        return KEPT + sum(map(kept_bytes, name))
+    return kept_bytes(name)
+
+
+def _plain_scalar(name: Any) -> str | int | bool | float:
     if isinstance(name, np.generic) and not isinstance(name, TIMES):
         name = name.item()
     if type(name) in (str, bool):
@@ -33,8 +53,8 @@ def plain_name(name: Any) -> Name:
     if isinstance(name, float) and math.isfinite(name):
         return float(name)
     raise FeatureError(
-        f"feature name {shown(name)} ({type(name).__name__}) cannot be kept: use a str or a number "
-        f"(an int of at most {MOST_BITS:,} bits)"
+        f"feature name {shown(name)} ({type(name).__name__}) cannot be kept: use a str, a number "
+        f"(an int of at most {MOST_BITS:,} bits) or a tuple of them"
     )
 
 

@@ -118,12 +118,19 @@ class ColumnTable:
         first = self._first(features)
         for value in values:
             first[value.feature] = self.n
-            if not features.categorical[value.feature]:
+            if not (features.categorical[value.feature] or features.zero):  # sparse rows stay so
                 self.arrays.stats[SHIFT, self.n] = X[value.row, value.feature]
             self.n += value.columns
         categories = widened(self.arrays.categories, (len(first),))
         self.arrays = self.arrays._replace(first=first, categories=categories)
         self.note_features(features)
+
+    def numbers(self, features: FeatureTable, begin: int, end: int) -> NDArray[np.int32]:
+        """The columns of the features `begin` to `end` that are numbers and have one."""
+        first: NDArray[np.int32] = self.arrays.first[begin:end]
+        is_number = features.categorical[begin : begin + len(first)] == 0
+        found: NDArray[np.int32] = first[(first >= 0) & is_number]
+        return found
 
     def note_features(self, features: FeatureTable) -> None:
         """Remember what is asked of the features with every event."""
@@ -165,7 +172,7 @@ class ColumnTable:
         """The state that `dump` described, checked."""
         first = take("columns.of_features", np.int32)
         self.n = n = _columns_of(first, features)
-        categories = [len(values) for values in features.categories[: len(first)]]
+        categories = [features.n_codes(j) for j in range(len(first))]
         self.arrays = zeros(Columns, features=len(first), width=padded(n))._replace(
             first=first, categories=np.where(first >= 0, categories, 0).astype(np.int32)
         )

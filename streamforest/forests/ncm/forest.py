@@ -102,12 +102,22 @@ class NCMForestClassifier(NCMProcessing):
     background
         Grow trees in a thread that releases the GIL. Changes no bit of any result.
     max_classes, max_features, max_categories
-        Bounds. One more is a `CapacityError`, and nothing is learned from that event.
+        What the stream may bring: classes, features, categories of one feature. One class more is a
+        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides. So is
+        what would make more than 2²⁴ class means, one for each class and column.
     max_text_bytes
         Bytes that names and categories may take together, and classes by themselves: each as long as
-        it stands in a snapshot, and 128 more. Beyond, a new one is a `CapacityError`.
+        it stands in a snapshot, and 128 more.
     nonfinite
         NaN and infinities in an event to be learned: "error" refuses it, "missing" takes them as missing.
+        NaN in a frame is always missing.
+    on_capacity
+        Beyond `max_features`, `max_categories` and `max_text_bytes`: "degrade" leaves new features out and
+        takes all later categories of a feature as one, or the feature as missing if over half of its events
+        brought a new one; see `capacity`. "error" raises a `CapacityError`.
+    absent
+        What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
+        words.
     n_jobs
         Threads over trees, for batches. Changes no bit of any result.
     seed
@@ -148,6 +158,7 @@ class NCMForestClassifier(NCMProcessing):
     """
 
     largest = _LARGEST
+    max_means: ClassVar[int] = 1 << 24  # of 12 bytes: 200 MB
     learning_revision: ClassVar[int] = 2  # 1: metrics of any width were full, centroids unbounded
 
     def __init__(
@@ -180,6 +191,8 @@ class NCMForestClassifier(NCMProcessing):
         max_categories: int = 1_000,
         max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
+        on_capacity: str = "degrade",
+        absent: str = "missing",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -211,6 +224,8 @@ class NCMForestClassifier(NCMProcessing):
         self.max_categories = max_categories
         self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
+        self.on_capacity = on_capacity
+        self.absent = absent
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
@@ -351,5 +366,6 @@ class NCMForestClassifier(NCMProcessing):
                 "learned": self._n_learned,
                 "classes": len(self._labels),
                 "features": len(self._features),
+                "capacity": self._features.totals(),
                 **inspection.summary(self._parts(), self._retraining, len(self._labels)),
             }

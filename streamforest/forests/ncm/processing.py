@@ -98,6 +98,9 @@ class NCMProcessing(ExpertForest):
                 part.widen(width)
         self._memory.clear_columns(before, needed)
         columns.place(values, X, self._features)
+        if self._features.zero:
+            numbers = columns.numbers(self._features, 0, len(self._features))
+            self._memory.zero_columns(numbers[numbers >= before])
 
     # ---- batches
 
@@ -173,6 +176,12 @@ class NCMProcessing(ExpertForest):
             self._n_learned,
             self._columns.n,
         )
+        if self._features.zero:  # a row knows nothing of features that came after it in the batch
+            width = batch.X.shape[1]
+            for slot, known in zip(batch.slots[learns], batch.known[learns].tolist()):
+                if known < width:
+                    late = self._columns.numbers(self._features, known, width)
+                    self._memory.arrays.rows[slot, late] = 0.0
 
     def _observe_one(self, X: NDArray[np.float64]) -> None:
         self._make_room(X, _ONE_LEARNS, 1)

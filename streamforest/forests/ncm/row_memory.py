@@ -91,6 +91,10 @@ class RowMemory:
         # only rows that are there: pages of the others that nobody touches take no memory
         self.arrays.rows[self.slots, begin:end] = np.nan
 
+    def zero_columns(self, columns: NDArray[np.int32]) -> None:
+        """Rows that are there have 0 in these columns."""
+        self.arrays.rows[self.slots[:, None], columns[None, :]] = 0.0
+
     # ---- rows that enter
 
     def take_slots(self, n: int) -> NDArray[np.int32]:

@@ -20,6 +20,20 @@ def padded(features: int) -> int:
     return max(1, -(-features // LANES)) * LANES
 
 
+def stepped(features: int) -> int:
+    """How many features there is room for at once where they come by the thousand: words.
+
+    In steps of a quarter, so that a ring of wide rows is copied a few times and not with every word.
+
+    >>> [stepped(n) for n in (10, 256, 257, 5_000)]
+    [10, 256, 320, 5813]
+    """
+    room = features if features <= 256 else 256
+    while room < features:
+        room += room // 4
+    return room
+
+
 def ring_bytes(features: int, n_trees: int) -> int:
     """What one row of the ring takes: its values, its label and a link for each tree slot."""
     return 4 * padded(features) + 4 + 8 * n_trees
@@ -79,19 +93,22 @@ def enlarge(trees: TreeArrays, want: NDArray[np.int64]) -> TreeArrays:
     return trees
 
 
-def enlarge_ring(trees: TreeArrays, rows: int, slots: int, features: int, known: int) -> TreeArrays:
-    """A ring with at least `rows` slots (but no more than `slots`) and so many features.
+def enlarge_ring(
+    trees: TreeArrays, rows: int, slots: int, known: int, new: NDArray[np.float64], room: int = 0
+) -> TreeArrays:
+    """A ring with at least `rows` slots (but no more than `slots`), the `new` features and `room` for more.
 
-    Rows that were there before a feature was lack it: NaN. Slots beyond the first turn are never
-    needed, so numbers keep their slots while the ring grows to its full size.
+    Rows that were there before a feature was have in it what `new` says: NaN, or 0. Slots beyond the first
+    turn are never needed, so numbers keep their slots while the ring grows to its full size.
     """
     have, width = trees.rows.shape
     if rows > have:
         trees = grown(trees, **{"ring slots": min(slots, max(2 * have, rows))})
+    features = known + len(new)
     if padded(features) > width:
-        trees = grown(trees, width=padded(features))
-    if features > known:
-        trees.rows[:, known:features] = np.nan
+        trees = grown(trees, width=padded(max(features, room)))
+    if len(new):
+        trees.rows[:, known:features] = new
     return trees
 
 

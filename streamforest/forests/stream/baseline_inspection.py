@@ -21,6 +21,7 @@ from streamforest.kernels.stream.baselines import (
     VARIANCE,
     WEIGHT,
     Baselines,
+    says_something,
 )
 
 Array = NDArray[np.float64]
@@ -80,29 +81,37 @@ def _centred(weight: Array) -> Array:
     return out
 
 
-def bayes_says(p: Baselines, spread: Array, x: Array, categorical: NDArray[np.uint8]) -> Array:
+def bayes_says(
+    p: Baselines, spread: Array, x: Array, categorical: NDArray[np.uint8], zero: bool
+) -> Array:
     """What each feature of an event adds to the score of each class, in nats: [feature, class]."""
     classes = int(p.size[CLASSES])
     out = np.zeros((len(x), classes))
     for f in range(min(len(x), int(p.size[FEATURES]))):
-        if x[f] != x[f]:
+        if not says_something(x[f], categorical[f], zero):
             continue
+        if zero and not categorical[f]:
+            share = p.present[:classes] + int(p.size[FEATURES])
+            out[f] = np.log((p.plane[COUNT, f, :classes] + 1.0) / share)
         if p.room[f] > 0:
             if (row := _row_of(p, f, x[f], categorical[f])) >= 0:
-                out[f] = p.table[T_LOG, row, :classes] - p.plane[LOG, f, :classes]
+                out[f] += p.table[T_LOG, row, :classes] - p.plane[LOG, f, :classes]
         elif spread[1, f] > SMALLEST:
             mean, inverse, log = p.plane[[MEAN, INVERSE, LOG], f, :classes]
-            out[f] = -0.5 * ((x[f] - mean) ** 2 * inverse + log)
+            out[f] += -0.5 * ((x[f] - mean) ** 2 * inverse + log)
     return out
 
 
-def linear_says(p: Baselines, spread: Array, x: Array, categorical: NDArray[np.uint8]) -> Array:
+def linear_says(
+    p: Baselines, spread: Array, x: Array, categorical: NDArray[np.uint8], zero: bool
+) -> Array:
     """The same for the linear rule."""
     classes = int(p.size[CLASSES])
     out = np.zeros((len(x), classes))
     for f in range(min(len(x), int(p.size[FEATURES]))):
         if not categorical[f]:
-            z = np.nan_to_num((x[f] - spread[0, f]) * spread[2, f])
+            centre = 0.0 if zero else spread[0, f]
+            z = np.nan_to_num((x[f] - centre) * spread[2, f])
             out[f] = np.clip(z, -FARTHEST, FARTHEST) * p.plane[WEIGHT, f, :classes]
         elif p.room[f] > 0 and (row := _row_of(p, f, x[f], True)) >= 0:
             out[f] = p.table[T_WEIGHT, row, :classes]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.core.columns import CATEGORY, NUMBER
 from streamforest.forests.core.engine import EPOCH
-from streamforest.forests.core.features import CATEGORY, NUMBER
 from streamforest.forests.core.serialization import demand
 from streamforest.kernels.core.array_table import zeros
 from streamforest.kernels.stream import baseline_learning
@@ -62,8 +62,9 @@ def _bytes(features: int, classes: int, rows: int) -> int:
 class BaselineModels:
     """Naive Bayes and the linear rule over the whole stream, within a bound on their bytes."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, zero: bool) -> None:
         self.max_bytes = max_bytes
+        self.zero = zero  # rows are sparse
         self.want = np.zeros(3, np.int64)
         self.arrays = _allocate(_SMALL, 4, _SMALL * FEW)
         self.arrays.size[SILENT] = self.max_bytes == 0
@@ -98,6 +99,7 @@ class BaselineModels:
         new.size[:] = old.size
         new.plane[:, :n, :c] = old.plane[:, :n, :c]
         new.share[:, :c] = old.share[:, :c]
+        new.present[:c] = old.present[:c]
         new.room[:n] = old.room[:n]
         new.met[:n] = old.met[:n]
         new.value[:n] = old.value[:n]
@@ -122,7 +124,7 @@ class BaselineModels:
         if fades:
             baseline_learning.fade(arrays)
         everything = fades or n <= EPOCH
-        baseline_learning.settle_spread(arrays, mean, variance, spread, everything)
+        baseline_learning.settle_spread(arrays, mean, variance, spread, everything, int(self.zero))
         if arrays.table.shape[1] > 4 * max(_SMALL * FEW, int(arrays.size[LIVE])):
             _, features, classes = arrays.plane.shape
             self._pack(features, classes, 2 * int(arrays.size[LIVE]))
@@ -143,7 +145,8 @@ class BaselineModels:
         numbers = np.flatnonzero(a.room[:features] == FEW)
         rows = _rows_of_tables(a)
         of_category = rows[np.repeat(a.room == BUCKETS, a.room)]
-        return {
+        sparse = {"baselines.present": a.present[:classes].copy()} if self.zero else {}
+        return sparse | {
             "baselines.silent": np.zeros(1, np.uint8),
             "baselines.classes": np.array([classes]),
             "baselines.met": a.met[:features].copy(),
@@ -193,7 +196,10 @@ class BaselineModels:
         of_category = np.repeat(room == BUCKETS, room)
         weight = take("baselines.weight", np.float64, 2 * int(of_category.sum()) * classes)
         value = take("baselines.value", np.float64, FEW * int((room == FEW).sum()))
+        present = take("baselines.present", np.float64, classes) if self.zero else np.zeros(0)
+        demand(present >= 0, "baselines.present")
         for name, array in (
+            ("present", present),
             ("plane", plane),
             ("share", share),
             ("count", count),
@@ -205,6 +211,7 @@ class BaselineModels:
         a = _allocate(max(_SMALL, features), max(1, classes), max(live, _SMALL * FEW))
         a.plane[:, :features, :classes] = plane
         a.share[:, :classes] = share.reshape(4, classes)
+        a.present[: len(present)] = present
         for row in (COUNT, VARIANCE, INVERSE, SQUARES):
             demand(a.plane[row] >= 0, "baselines.plane")
         demand(a.share[N, :classes] > 0, "baselines.share")

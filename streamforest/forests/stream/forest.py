@@ -15,7 +15,9 @@ from streamforest.forests.stream import state as stream_state
 from streamforest.forests.stream.processing import LARGEST, StreamProcessing
 from streamforest.kernels.stream.layout import PARAMS
 
-_SAME_NAME = tuple(name for name in PARAMS.names or () if name not in ("ring_rows", "slots"))
+_SAME_NAME = tuple(
+    name for name in PARAMS.names or () if name not in ("ring_rows", "slots", "zero")
+)
 
 
 class StreamForestClassifier(StreamProcessing):
@@ -122,12 +124,22 @@ class StreamForestClassifier(StreamProcessing):
         Nodes a tree may have (a challenger is a tree of its own). When they are used up no leaf is
         split any more; leaves go on learning.
     max_classes, max_features, max_categories
-        Bounds; going over one is a `CapacityError` and nothing is learned.
+        What the stream may bring: classes, features, categories of one feature. One class more is a
+        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides.
     max_text_bytes
         Bytes that names and categories may take together, and classes by themselves: each as long as
-        it stands in a snapshot, and 128 more. Beyond, a new one is a `CapacityError`.
+        it stands in a snapshot, and 128 more.
     nonfinite
-        `"error"` refuses NaN and infinities when learning, `"missing"` takes them as missing.
+        NaN and infinities in an event to be learned: "error" refuses it, "missing" takes them as missing.
+        NaN in a frame is always missing.
+    on_capacity
+        Beyond `max_features`, `max_categories` and `max_text_bytes`: "degrade" leaves new features out and
+        takes all later categories of a feature as one, or the feature as missing if over half of its events
+        brought a new one; see `capacity`. "error" raises a `CapacityError`.
+    absent
+        What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
+        words. Then naive Bayes and the linear rule look only at what is there, splits are
+        tried on words that rows have, and fewer neighbours are heard where rows are wide.
     n_jobs
         Threads. Predictions and state are the same bits for any number.
     seed
@@ -191,6 +203,8 @@ class StreamForestClassifier(StreamProcessing):
         max_categories: int = 1_000,
         max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
+        on_capacity: str = "degrade",
+        absent: str = "missing",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -219,6 +233,8 @@ class StreamForestClassifier(StreamProcessing):
         self.max_categories = max_categories
         self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
+        self.on_capacity = on_capacity
+        self.absent = absent
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
@@ -250,6 +266,7 @@ class StreamForestClassifier(StreamProcessing):
         params = np.zeros(1, PARAMS)
         for name in _SAME_NAME:
             params[name] = getattr(self, name)
+        params["zero"] = self.absent == "zero"
         return params
 
     # ---- snapshots

@@ -57,11 +57,12 @@ def summary(forest: StreamForestClassifier) -> dict[str, Any]:
         "swaps": int(trees.voter["swaps"].sum()),
         "ring_rows": int(forest._params["ring_rows"][0]),
         "ring_bytes": len(trees.rows)
-        * stream_arrays.ring_bytes(len(forest._features), forest.n_trees),
+        * stream_arrays.ring_bytes(forest._ring_features(len(forest._features)), forest.n_trees),
         "expert_weights": dict(zip(_OPINIONS, _shares(forest).round(4).tolist())),
         "vote_power": round(forest._vote_power, 4),
         "plain_bytes": forest._baselines.nbytes,
         "total_bytes": sum(array.nbytes for array in trees) + forest._baselines.nbytes,
+        "capacity": forest._features.totals(),
     }
 
 
@@ -123,8 +124,7 @@ def debug_one(forest: StreamForestClassifier, x: dict[Any, Any], tree: int | Non
     row = forest._one_views[which]
     if not forest._labels.labels:
         return "nothing learned yet"
-    if row.shape[1] > forest._columns:
-        forest._widen(row.shape[1])
+    forest._widen(row)
     votes = _ask(forest, 0, forest.n_trees, row)
     forest._process_baselines(_unlabelled(forest, row), votes)
     lines = [f"forest of {forest.n_trees} trees: {_best(forest, forest._mix(votes)[0])}"]
@@ -149,7 +149,7 @@ def _debug_plain(
         forest._spread,
         forest._features.categorical,
     )
-    says = _SAYS[name](arrays, spread, x, categorical)
+    says = _SAYS[name](arrays, spread, x, categorical, forest.absent == "zero")
     if says.shape[1] < 2:
         return []
     first, second = np.argsort(-votes[: says.shape[1]], kind="stable")[:2].tolist()
@@ -215,8 +215,9 @@ def _side(forest: StreamForestClassifier, node: Any, i: int, v: float) -> tuple[
         if v < 0:
             return missing, f"{name} has a value never learned: {'right' if missing else 'left'}"
         right = int(node["mask"]) >> bucket(int(v), i) & 1
-        value = list(forest._features.categories[f])[int(v)]
-        return right, f"{name} = {shown(value)}: {'right' if right else 'left'}"
+        codes = list(forest._features.categories[f])
+        value = shown(codes[int(v)]) if v < len(codes) else "other"
+        return right, f"{name} = {value}: {'right' if right else 'left'}"
     right = int(not v <= node["threshold"])
     return right, f"{name} = {v:g} {'>' if right else '≤'} {node['threshold']:g}"
 

@@ -35,6 +35,7 @@ from streamforest.kernels.stream.mixing import EXPERTS, MIXTURES
 
 LARGEST = float(np.finfo(np.float32).max)
 _GAIN_EVERY = 512  # events between two looks at which features the trees use
+_NO_FEATURES = np.zeros(0)
 
 
 class StreamProcessing(ExpertForest):
@@ -51,13 +52,21 @@ class StreamProcessing(ExpertForest):
 
     # ---- arrays
 
-    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
-        rows = stream_arrays.readable_rows(
+    def _ring_features(self, features: int) -> int:
+        """The features that the ring has room for when there are so many."""
+        return stream_arrays.stepped(features) if self.absent == "zero" else features
+
+    def _readable_rows(self, features: int) -> int:
+        """The rows of the ring that may be read when there are so many features."""
+        return stream_arrays.readable_rows(
             self._parameters["ring_rows"],
             self._parameters["max_ring_bytes"],
-            features,
+            self._ring_features(features),
             self.n_trees,
         )
+
+    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
+        rows = self._readable_rows(features)
         params["ring_rows"] = rows
         params["slots"] = rows + EPOCH
 
@@ -73,7 +82,7 @@ class StreamProcessing(ExpertForest):
         self._stats = np.zeros((5, self._trees.rows.shape[1]))
         self._gain = np.zeros(self._trees.rows.shape[1])
         # what belongs to no tree
-        self._baselines = BaselineModels(self.max_plain_bytes)
+        self._baselines = BaselineModels(self.max_plain_bytes, self.absent == "zero")
         self._loss = np.zeros(len(MIXTURES))
         self._columns = 0  # of the ring
         self._n_known = 0  # features known as of the last row
@@ -101,7 +110,7 @@ class StreamProcessing(ExpertForest):
             self._metric,
             self._stats,
             self._spread,
-            self._features.categorical,
+            self._features.category_flags,
             self._routes,
             self._progress,
             self._loss,
@@ -120,17 +129,24 @@ class StreamProcessing(ExpertForest):
         votes: NDArray[np.int64],
     ) -> bool:
         self._n_known = int(batch.known[-1]) if len(batch.known) else 0
-        if batch.X.shape[1] > self._columns:
-            self._widen(batch.X.shape[1])
+        self._widen(batch.X)
         return bool(self._run(TREES, first, last, want, batch, votes) == DONE)
 
     def _enlarge(self, want: NDArray[np.int64]) -> None:
         self._trees = stream_arrays.enlarge(self._trees, want)
 
-    def _widen(self, columns: int) -> None:
+    def _widen(self, X: NDArray[np.float64]) -> None:
         """Room for the columns of a batch, in the ring and in what is made of it."""
+        columns = min(X.shape[1], len(self._features))  # a row is never less than one wide
+        if columns <= self._columns:
+            return
         self._trees = stream_arrays.enlarge_ring(
-            self._trees, 0, int(self._params["slots"][0]), columns, self._columns
+            self._trees,
+            0,
+            int(self._params["slots"][0]),
+            self._columns,
+            self._features.absent_values(self._columns, columns),
+            self._ring_features(columns),
         )
         self._columns = columns
         width = self._trees.rows.shape[1]
@@ -156,8 +172,8 @@ class StreamProcessing(ExpertForest):
             raise FeatureError(f"row {r}: {_too_large(self._features.names[c], rows[r, c])}")
         return rows, known
 
-    def _one_row(self, x: Any, learn: bool) -> int:
-        which = super()._one_row(x, learn)
+    def _one_row(self, x: Any, learn: bool, classes: int = 0) -> int:
+        which = super()._one_row(x, learn, classes)
         row = self._one_views[which]
         if not shared.fits_float32(row, LARGEST):
             c = int(np.nanargmax(np.abs(row[0])))
@@ -168,17 +184,17 @@ class StreamProcessing(ExpertForest):
 
     def _make_room(self, X: NDArray[np.float64]) -> None:
         """Room in the ring for as many rows more, with all their columns."""
-        if X.shape[1] > self._columns:
-            self._widen(X.shape[1])
+        self._widen(X)
         slots = int(self._params["slots"][0])
         rows = min(slots, self._n_learned + len(X))
         if rows > len(self._trees.rows):
             self._trees = stream_arrays.enlarge_ring(
-                self._trees, rows, slots, self._columns, self._columns
+                self._trees, rows, slots, self._columns, _NO_FEATURES
             )
 
     def _observe(self, batch: Batch) -> None:
         self._make_room(batch.X)
+        slots = int(self._params["slots"][0])
         shared.stage(
             self._trees.rows,
             self._trees.labels,
@@ -187,8 +203,15 @@ class StreamProcessing(ExpertForest):
             batch.y,
             batch.op,
             self._n_learned,
-            int(self._params["slots"][0]),
+            slots,
         )
+        if self.absent == "zero":  # a row knows nothing of features that came after it in the batch
+            columns = batch.X.shape[1]
+            new = self._features.absent_values(0, columns)
+            learned = batch.known[(batch.op & LEARN) != 0].tolist()
+            for number, known in enumerate(learned, self._n_learned):
+                if known < columns:
+                    self._trees.rows[number % slots, known:columns] = new[known:]
 
     def _observe_one(self, X: NDArray[np.float64]) -> None:
         self._make_room(X)  # the rest is done in the same call as the learning
@@ -210,12 +233,7 @@ class StreamProcessing(ExpertForest):
         self._baselines.end_epoch(
             n, self._stats[shared.MEAN], self._stats[shared.VARIANCE], self._spread
         )
-        rows = stream_arrays.readable_rows(
-            self._parameters["ring_rows"],
-            self._parameters["max_ring_bytes"],
-            features,
-            self.n_trees,
-        )
+        rows = self._readable_rows(features)
         if rows < self._params["ring_rows"][0]:
             self._trees = stream_arrays.shrink_ring(
                 self._trees,
@@ -253,8 +271,8 @@ class StreamProcessing(ExpertForest):
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
         learns = bool(op[0] & LEARN)
         parts = STAGE | TREES | BASELINES | JUDGE if learns else TREES | BASELINES | MIX
-        if not learns and X.shape[1] > self._columns:
-            self._widen(X.shape[1])
+        if not learns:
+            self._widen(X)
         self._one_room(reuse, learns)
         self._n_known = self._one_known[0] = len(self._features)
         batch = self._one_event(X, op, reuse)

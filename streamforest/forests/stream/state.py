@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.core.columns import CATEGORY
 from streamforest.forests.core.engine import EPOCH
-from streamforest.forests.core.features import CATEGORY
 from streamforest.forests.core.serialization import LARGEST, demand, demand_trees
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.kernels.core.array_table import widened
@@ -57,7 +57,7 @@ def dump(forest: StreamForestClassifier) -> dict[str, NDArray[Any]]:
     remembered = min(learned, HISTORY - 1)
     times = np.arange(learned - remembered - 1, learned) % HISTORY
     arrays["tree.recent_errors"] = np.diff(trees.errors[:, times], axis=1).astype(np.uint8).ravel()
-    columns = np.full((kept, width), np.nan, np.float32)
+    columns = np.tile(forest._features.absent_values(0, width).astype(np.float32), (kept, 1))
     have = min(width, forest._columns)
     columns[:, :have] = trees.rows[at, :have]
     arrays["ring.rows"] = columns.ravel()
@@ -92,10 +92,7 @@ def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
     voter = _take_voters(take, n_trees, learned, classes)
     readable = int(take("ring.readable", np.int64, 1)[0])
     demand(readable <= forest._parameters["ring_rows"], "ring.readable")
-    least = stream_arrays.readable_rows(
-        forest._parameters["ring_rows"], forest._parameters["max_ring_bytes"], features, n_trees
-    )
-    demand(readable >= least, "ring.readable")
+    demand(readable >= forest._readable_rows(features), "ring.readable")
     kept = min(learned, readable)
     labels = take("ring.labels", np.int32, kept)
     demand((labels >= 0) & (labels < classes), "ring.labels")
@@ -115,7 +112,7 @@ def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
         nodes=max(8, int(flat.n_nodes.max())),
         hist=max(64, hist),
         slots=max(EPOCH, min(slots, learned)),
-        width=stream_arrays.padded(features),
+        width=stream_arrays.padded(forest._ring_features(features)),
     )._replace(voter=voter)
     at = np.arange(learned - kept, learned) % slots
     trees.rows[:, :features] = np.nan
@@ -161,7 +158,7 @@ def _check_rows(forest: StreamForestClassifier, rows: NDArray[np.float32]) -> No
     for j, kind in enumerate(forest._features.kinds):
         if kind == CATEGORY:
             codes = rows[:, j][~np.isnan(rows[:, j])]
-            demand((codes >= 0) & (codes < len(forest._features.categories[j])), "ring.rows")
+            demand((codes >= 0) & (codes < forest._features.n_codes(j)), "ring.rows")
             demand(codes == np.floor(codes), "ring.rows")
 
 
@@ -231,7 +228,7 @@ def _check_flat(
 
 def _take_shared(forest: StreamForestClassifier, take: Take, features: int, revision: int) -> None:
     """Scales and weights, as of the last epoch, the statistics the next are made of, and the mix."""
-    width = stream_arrays.padded(features)
+    width = stream_arrays.padded(forest._ring_features(features))
     stats = take("shared.feature_statistics", np.float64, 5 * features).reshape(5, features)
     demand(np.abs(stats) <= _LARGEST_SQUARE, "shared.feature_statistics")
     demand(stats[[SEEN, VARIANCE]] >= 0, "shared.feature_statistics")

@@ -70,12 +70,12 @@ class SchemaStore:
                 f"invalid event: schema {number} was not asked for, after {_MAX_UNKNOWN:,} unknown ones",
                 "version",
             )
-        told = self._ask(number)
+        answer = self._ask(number)
         make_folder(self._folder, self._mode)
-        if told is None:
+        if answer is None:
             replace(unknown, b"", self._mode)
             raise _unknown(number)
-        replace(path, told, self._mode)
+        replace(path, answer, self._mode)
         return _read(path)
 
     def _ask(self, number: int) -> bytes | None:
@@ -87,10 +87,10 @@ class SchemaStore:
                 self._sleep(2.0**attempt / 4)
             try:
                 request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
-                with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-                    told: bytes = answer.read(_MAX_SCHEMA + 1)
-                if len(told) <= _MAX_SCHEMA and isinstance(json.loads(told), dict):
-                    return told
+                with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+                    body: bytes = response.read(_MAX_SCHEMA + 1)
+                if len(body) <= _MAX_SCHEMA and isinstance(json.loads(body), dict):
+                    return body
                 problem = "its answer is no schema"
             except urllib.error.HTTPError as error:
                 if error.code == 404:
@@ -107,29 +107,29 @@ class SchemaStore:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_bytes())
-        if not isinstance(told, dict):
+        answer = json.loads(path.read_bytes())
+        if not isinstance(answer, dict):
             raise ValueError("it is no object")
     except (OSError, ValueError) as error:
         raise RecoveryError(
             f"{path}: cannot be read ({error}); remove the file to have the registry asked again"
         ) from error
-    return told
+    return answer
 
 
-def _parse(number: int, told: dict[str, Any]) -> Any:
-    kind = told.get("schemaType", "AVRO")
+def _parse(number: int, answer: dict[str, Any]) -> Any:
+    kind = answer.get("schemaType", "AVRO")
     if kind != "AVRO":
         raise EventError(
             f"invalid event: schema {number} is {shown(kind)}, but events.format = 'avro'",
             "version",
         )
-    if told.get("references"):
+    if answer.get("references"):
         raise EventError(
             f"invalid event: schema {number} refers to other schemas; use events.decoder", "version"
         )
     try:
-        return _avro().parse_schema(json.loads(told["schema"]))
+        return _avro().parse_schema(json.loads(answer["schema"]))
     except Exception as error:  # fastavro raises whatever a wrong schema leads to
         raise EventError(
             f"invalid event: schema {number} is not valid: {printable(str(error), 200)}", "version"

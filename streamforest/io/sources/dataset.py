@@ -122,6 +122,7 @@ class RecordedSource:
             *datasets.names(held_out=True),
             *datasets.names(scheduled=True),
             *datasets.names(long=True),
+            *datasets.names(text=True),
         ]
 
     @classmethod
@@ -145,10 +146,9 @@ class RecordedSource:
         """The events from number `start` on."""
         if not 0 <= start <= self.total:
             raise ConfigError(f"event {start} lies outside the {self.total} events of the source")
-        names, X, labels = self._stream.features, self._stream.X, self._labels
         for number in range(start, self.total):
-            x = dict(zip(names, X[number].tolist()))
-            yield RecordedRow(number, Event(x, labels[number]))  # type: ignore[arg-type]
+            x = self._stream.event(number)
+            yield RecordedRow(number, Event(x, self._labels[number]))  # type: ignore[arg-type]
 
 
 def _checksum(stream: Stream) -> str:
@@ -156,4 +156,6 @@ def _checksum(stream: Stream) -> str:
     digest.update("\n".join((*stream.features, stream.y.dtype.str)).encode())
     digest.update(stream.X.data)
     digest.update(stream.y.tobytes())
+    if stream.texts is not None:
+        digest.update("\n".join(stream.texts.tolist()).encode())
     return digest.hexdigest()

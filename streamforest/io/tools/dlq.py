@@ -27,7 +27,7 @@ from streamforest.io.kafka.compat.workarounds import committed_now
 from streamforest.io.kafka.permissions import Need, explain, lacking, needs_of_dlq_replay, refusal
 from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.kafka.topics import Topics
-from streamforest.io.log import CommitInDoubt, OutputRecord
+from streamforest.io.log import CommitInDoubt, OutputRecord, Partition
 from streamforest.text import shown
 
 _MAX_LETTERS = 1_000  # letters sent back in one transaction
@@ -80,14 +80,17 @@ def _records(consumer: Any, tp: TopicPartition, start: int) -> Iterator[Any]:
 
 def committed_records(
     connection: str | Connection, topic: str, each: int | None = None
-) -> Iterator[Any]:
-    """The committed records of a topic up to its end now, partition by partition; at most `each` of one."""
+) -> Iterator[tuple[Partition, Any]]:
+    """The committed records of a topic up to its end now, with their partitions, one partition after the
+    other; at most `each` of one.
+    """
     try:
         _check(connection, topic, [Need("Read", "topic", topic)])
         consumer = _consumer(connection)
         try:
             for tp in _partitions(consumer, topic):
-                yield from islice(_records(consumer, tp, 0), each)
+                for record in islice(_records(consumer, tp, 0), each):
+                    yield (tp.topic, tp.partition), record
         finally:
             consumer.close(autocommit=False)
     except KafkaError as error:

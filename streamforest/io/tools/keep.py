@@ -22,7 +22,7 @@ def keep(connection: str | Connection, topic: str, path: Path, mode: int = FILE_
     part = path.with_name(f"{path.name}.part")
     count = 0
     with recreate(part, mode) as file:
-        for record in committed_records(connection, topic):
+        for _, record in committed_records(connection, topic):
             lines = _lines(record.value or b"")
             count += len(lines)
             file.writelines(line + b"\n" for line in lines)

@@ -28,7 +28,7 @@ from streamforest.kernels.stream.layout import (
     push,
 )
 from streamforest.kernels.stream.split import try_split
-from streamforest.kernels.stream.votes import COUNTS, NEAR, Answers, answer, favourite, vote
+from streamforest.kernels.stream.votes import COUNTS, NEAR, Answers, answer, favourite, heard, vote
 
 WANT_NODES, WANT_HIST = range(2)
 LEAF, BEST_COUNTS, BEST_NEAR = range(3)
@@ -199,7 +199,8 @@ def advance(
                     if not _room_to_learn(g, t, leaf, challenger_leaf, want):
                         return False
                 if not reuse:
-                    answer(g, active, leaf, now, p, metric, x, r, this.n_classes, out)
+                    most = heard(p, n_features[r])
+                    answer(g, active, leaf, now, p, most, metric, x, r, this.n_classes, out)
                     routes[t, LEAF] = leaf
                     routes[t, BEST_COUNTS] = favourite(out, COUNTS, this.n_classes)
                     routes[t, BEST_NEAR] = favourite(out, NEAR, this.n_classes)
@@ -210,7 +211,10 @@ def advance(
                         g, t, routes[t, BEST_COUNTS] != y[r], routes[t, BEST_NEAR] != y[r]
                     )
                     if challenger_leaf >= 0 and not tree_slot[other].building:
-                        answer(g, other, challenger_leaf, now, p, metric, x, r, this.n_classes, out)
+                        answer(
+                            g, other, challenger_leaf, now, p, heard(p, n_features[r]),
+                            metric, x, r, this.n_classes, out,
+                        )  # fmt: skip
                         compare(this, wrong, favourite(out, expert, this.n_classes) != y[r])
                     this.n_classes = max(this.n_classes, y[r] + 1)
                     tree_slot[active].work = 0

@@ -37,6 +37,7 @@ from streamforest.kernels.stream.baselines import (
     Baselines,
     N,
     bayes,
+    find_active,
     linear,
     row_of,
     settle,
@@ -61,13 +62,18 @@ def _learn_linear(
     x: NDArray[np.float64],
     r: int,
     z: NDArray[np.float64],
+    active: NDArray[np.int64],
+    n_active: int,
     y: int,
     features: int,
     categorical: NDArray[np.uint8],
     score: NDArray[np.float64],
     pulled: NDArray[np.int64],
 ) -> None:
-    """One step against the gradient; `score` holds what the linear rule said of this row."""
+    """One step against the gradient; `score` holds what the linear rule said of this row.
+
+    The more of the `features` share a step, the smaller it is.
+    """
     step = 1.0 / math.sqrt(features + 1.0)
     n = 0
     for c in range(p.size[CLASSES]):
@@ -82,7 +88,8 @@ def _learn_linear(
     if dense:  # then all classes, of which some are not pulled at all, are quicker in a row
         for c in range(p.size[CLASSES]):
             score[c] = score[c] if abs(score[c]) >= _NO_PULL else 0.0
-    for f in range(features):
+    for a in range(n_active):
+        f = active[a]
         if z[f] != 0.0 and dense:
             for c in range(p.size[CLASSES]):
                 q = score[c] * z[f]
@@ -148,14 +155,16 @@ def _count_values(
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
     r: int,
+    active: NDArray[np.int64],
+    n: int,
     y: int,
-    features: int,
     categorical: NDArray[np.uint8],
 ) -> None:
     """Naive Bayes learns the values that are counted one by one."""
-    for f in range(features):
+    for a in range(n):
+        f = active[a]
         v = x[r, f]
-        if p.room[f] > 0 and v == v:
+        if p.room[f] > 0:
             row = _row_to_count(p, spread, f, v, categorical[f])
             if row >= 0:
                 p.table[T_COUNT, row, y] += 1.0
@@ -168,49 +177,54 @@ def _learn_bayes(
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
     r: int,
+    active: NDArray[np.int64],
+    n: int,
     y: int,
-    features: int,
+    categorical: NDArray[np.uint8],
+    zero: int,
 ) -> None:
     """Naive Bayes learns class, means and variances; those of categories mean nothing to anyone."""
     p.share[N, y] += 1.0
     p.share[LOG_N, y] = math.log(p.share[N, y])
-    for f in range(features):
+    for a in range(n):
+        f = active[a]
         v = x[r, f]
-        if v == v:
-            p.plane[COUNT, f, y] += 1.0
-            if p.plane[COUNT, f, y] <= 1.0:
-                # the first value, or all before it faded: mean + (v - mean) is v only up to rounding
-                p.plane[MEAN, f, y] = v
-                p.plane[VARIANCE, f, y] = 0.0
-            else:
-                rate = 1.0 / p.plane[COUNT, f, y]
-                off = v - p.plane[MEAN, f, y]
-                p.plane[MEAN, f, y] += rate * off
-                # a rate near one may round the mean beyond v: no variance comes of that
-                square = max(0.0, off * (v - p.plane[MEAN, f, y]))
-                p.plane[VARIANCE, f, y] += rate * (square - p.plane[VARIANCE, f, y])
-            settle(p, spread, f, y)
+        if zero and not categorical[f]:
+            p.present[y] += 1.0
+        p.plane[COUNT, f, y] += 1.0
+        if p.plane[COUNT, f, y] <= 1.0:
+            # the first value, or all before it faded: mean + (v - mean) is v only up to rounding
+            p.plane[MEAN, f, y] = v
+            p.plane[VARIANCE, f, y] = 0.0
+        else:
+            rate = 1.0 / p.plane[COUNT, f, y]
+            off = v - p.plane[MEAN, f, y]
+            p.plane[MEAN, f, y] += rate * off
+            # a rate near one may round the mean beyond v: no variance comes of that
+            square = max(0.0, off * (v - p.plane[MEAN, f, y]))
+            p.plane[VARIANCE, f, y] += rate * (square - p.plane[VARIANCE, f, y])
+        settle(p, spread, f, y)
 
 
 @kernel
-def _is_new(p: Baselines, x: NDArray[np.float64], r: int, f: int) -> bool:
-    """Whether row `r` is the first to have a value of feature `f`."""
-    return bool(x[r, f] == x[r, f] and (f >= p.size[FEATURES] or p.met[f] == 0))
+def _is_new(p: Baselines, f: int) -> bool:
+    """Whether a row that has a value of feature `f` is the first."""
+    return bool(f >= p.size[FEATURES] or p.met[f] == 0)
 
 
 @kernel
 def _new_rows(
     p: Baselines,
-    x: NDArray[np.float64],
-    r: int,
-    known: int,
+    active: NDArray[np.int64],
+    n: int,
     categorical: NDArray[np.uint8],
     count_numbers: bool,
 ) -> int:
-    """Rows of tables that the new features of row `r` get."""
+    """Rows of tables that the new features of a row get."""
     rows = 0
-    for f in range(known):
-        if _is_new(p, x, r, f):
+    for a in range(n):
+        f = active[a]
+        if _is_new(p, f):
             rows += BUCKETS if categorical[f] else FEW if count_numbers else 0
     return rows
 
@@ -220,14 +234,14 @@ def _make_room(
     p: Baselines,
     bound: int,
     spread: NDArray[np.float64],
-    x: NDArray[np.float64],
-    r: int,
+    active: NDArray[np.int64],
+    n: int,
     y: int,
     known: int,
     categorical: NDArray[np.uint8],
     want: NDArray[np.int64],
 ) -> bool:
-    """Before row `r` is learned: its class, features and tables are entered. False: arrays too small.
+    """Before a row is learned: its class, features and tables are entered. False: arrays too small.
 
     Where they would take more than `bound` bytes, the tables of numbers are given up; where even that is
     not enough, both experts fall silent for good.
@@ -237,13 +251,13 @@ def _make_room(
     classes = max(p.size[CLASSES], y + 1)
     features = max(p.size[FEATURES], known)
     count_numbers = True
-    rows = _new_rows(p, x, r, known, categorical, count_numbers)
+    rows = _new_rows(p, active, n, categorical, count_numbers)
     if 8 * classes * (PLANES * features + TABLES * (p.size[LIVE] + rows)) > bound:
         for f in range(p.size[FEATURES]):
             if p.room[f] > 0 and not categorical[f]:
                 _give_up_table(p, spread, f)
         count_numbers = False
-        rows = _new_rows(p, x, r, known, categorical, count_numbers)
+        rows = _new_rows(p, active, n, categorical, count_numbers)
         if 8 * classes * (PLANES * features + TABLES * (p.size[LIVE] + rows)) > bound:
             p.size[SILENT] = 1
             return True
@@ -256,11 +270,12 @@ def _make_room(
         or want[WANT_ROWS] > p.table.shape[1]
     ):
         return False
-    for f in range(known):
-        if not _is_new(p, x, r, f):
+    p.size[EMPTY] += features - p.size[FEATURES]
+    for a in range(n):
+        f = active[a]
+        if not _is_new(p, f):
             continue
-        if f < p.size[FEATURES]:
-            p.size[EMPTY] -= 1
+        p.size[EMPTY] -= 1
         if categorical[f] or count_numbers:
             p.room[f] = BUCKETS if categorical[f] else FEW
             p.first[f] = p.size[TOP]
@@ -268,9 +283,6 @@ def _make_room(
             p.size[LIVE] += p.room[f]
         else:
             p.met[f] = FEW + 1
-    for f in range(p.size[FEATURES], features):
-        if not _is_new(p, x, r, f):
-            p.size[EMPTY] += 1
     p.size[FEATURES] = features
     for c in range(p.size[CLASSES], classes):
         p.share[N, c] = _LEAST
@@ -291,6 +303,7 @@ def advance(
     op: NDArray[np.uint8],
     known: NDArray[np.int64],
     categorical: NDArray[np.uint8],
+    zero: int,
     progress: int,
     reuse: bool,
     votes: NDArray[np.int64],
@@ -307,6 +320,7 @@ def advance(
     score = np.zeros(votes.shape[2] + 1)
     pulled = np.zeros(votes.shape[2] + 1, np.int64)
     z = np.zeros(x.shape[1])
+    active = np.zeros(x.shape[1], np.int64)
     for r in range(progress >> 1, x.shape[0]):
         answered = reuse or progress == 2 * r + 1
         learns = op[r] & LEARN
@@ -314,28 +328,53 @@ def advance(
             break
         features = min(known[r], size[FEATURES])
         classes = size[CLASSES]
+        n_active = find_active(x, r, known[r], categorical, zero, active)
+        n = n_active  # of which the experts know
+        while n > 0 and active[n - 1] >= features:
+            n -= 1
         if not answered:
-            bayes(p, spread, x, r, classes, features, categorical, score)
+            bayes(p, spread, x, r, active, n, classes, features, categorical, zero, score)
             for c in range(classes):
                 votes[r, expert, c] = np.int64(np.rint(VOTE_UNIT * score[c]))
         if not answered or learns:
-            standardise(spread, x, r, known[r], categorical, z)
-            linear(p, x, r, z, classes, features, categorical, score)
+            standardise(spread, x, r, active, n_active, categorical, zero, z)
+            linear(p, x, r, z, active, n, classes, categorical, score)
         if not answered:
             for c in range(classes):
                 votes[r, expert + 1, c] = np.int64(np.rint(VOTE_UNIT * score[c]))
         if learns:
-            if not _make_room(p, bound, spread, x, r, y[r], known[r], categorical, want):
+            if not _make_room(
+                p, bound, spread, active, n_active, y[r], known[r], categorical, want
+            ):
                 return 2 * r + 1
             if size[SILENT]:
                 break
             for c in range(classes, size[CLASSES]):
                 score[c] = 0.0
-            _learn_linear(p, x, r, z, y[r], known[r], categorical, score, pulled)
+            shared = n_active if zero else known[r]
+            _learn_linear(p, x, r, z, active, n_active, y[r], shared, categorical, score, pulled)
             if size[LIVE] > 0:
-                _count_values(p, spread, x, r, y[r], known[r], categorical)
-            _learn_bayes(p, spread, x, r, y[r], known[r])
+                _count_values(p, spread, x, r, active, n_active, y[r], categorical)
+            _learn_bayes(p, spread, x, r, active, n_active, y[r], categorical, zero)
     return 2 * len(x)
+
+
+@kernel
+def _pooled(p: Baselines, f: int) -> tuple[float, float]:
+    """Mean and variance of the values of feature `f` that naive Bayes has learned, of all classes."""
+    count = 0.0
+    mean = 0.0
+    for c in range(p.size[CLASSES]):
+        count += p.plane[COUNT, f, c]
+        mean += p.plane[COUNT, f, c] * p.plane[MEAN, f, c]
+    if not count > 0.0:
+        return 0.0, 0.0
+    mean /= count
+    square = 0.0
+    for c in range(p.size[CLASSES]):
+        off = p.plane[MEAN, f, c] - mean
+        square += p.plane[COUNT, f, c] * (p.plane[VARIANCE, f, c] + off * off)
+    return mean, square / count
 
 
 @routine
@@ -345,17 +384,24 @@ def settle_spread(
     variance: NDArray[np.float64],
     spread: NDArray[np.float64],
     everything: bool,
+    zero: int,
 ) -> None:
     """Mean and variance of the features as of this epoch, and what naive Bayes makes of them.
 
-    That is made anew for features that had no variance before; for all if `everything`.
+    That is made anew for features that had no variance before; for all if `everything`. Of sparse rows
+    naive Bayes wants mean and variance of the numbers other than 0, the linear rule the root mean square.
     """
     for f in range(min(p.size[FEATURES], mean.shape[0])):
         flat = not spread[1, f] > SMALLEST
-        spread[0, f] = mean[f]
-        spread[1, f] = variance[f]
-        spread[2, f] = 1.0 / math.sqrt(variance[f]) if variance[f] > SMALLEST else 0.0
-        if everything or (flat and variance[f] > SMALLEST):
+        if zero:
+            spread[0, f], spread[1, f] = _pooled(p, f)
+            square = variance[f] + mean[f] * mean[f]
+        else:
+            spread[0, f] = mean[f]
+            spread[1, f] = variance[f]
+            square = variance[f]
+        spread[2, f] = 1.0 / math.sqrt(square) if square > SMALLEST else 0.0
+        if everything or (flat and spread[1, f] > SMALLEST):
             _settle_feature(p, spread, f)
 
 
@@ -368,6 +414,7 @@ def fade(p: Baselines) -> None:
         p.share[N, c] = max(_LEAST, keep * p.share[N, c])
         p.share[LOG_N, c] = math.log(p.share[N, c])
         p.share[BIAS_SQUARES, c] *= keep_steps
+        p.present[c] *= keep
     for f in range(p.size[FEATURES]):
         for c in range(p.size[CLASSES]):
             p.plane[COUNT, f, c] *= keep

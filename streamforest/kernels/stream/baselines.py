@@ -11,6 +11,10 @@ gradients with a step size of its own for each weight (Duchi et al. 2011); what 
 
 Planes are [feature, class]: the loop over classes is the inner one, and no sum depends on how a compiler
 orders it. A missing value says nothing to either.
+
+*Sparse rows* (what an event lacks is 0): neither looks at zeros, so that a bag of words costs what its words
+cost. Naive Bayes asks how often a class has the feature at all (a multinomial over the features an event
+has), and what values it has then; the linear rule does not centre.
 """
 
 from __future__ import annotations
@@ -64,6 +68,32 @@ class Baselines(NamedTuple):
     met: Annotated[NDArray[np.int32], array(np.int32, "features")]
     value: Annotated[NDArray[np.float64], array(np.float64, "features", FEW)]
     table: Annotated[NDArray[np.float64], array(np.float64, TABLES, "table rows", "classes")]
+    # of sparse rows: numbers other than 0 that a class has had (fading)
+    present: Annotated[NDArray[np.float64], array(np.float64, "classes")]
+
+
+@kernel
+def says_something(v: float, is_category: int, zero: int) -> bool:
+    """Whether a value is there; in sparse rows a number of 0 is not."""
+    return bool(v == v and (zero == 0 or v != 0.0 or is_category))
+
+
+@kernel
+def find_active(
+    x: NDArray[np.float64],
+    r: int,
+    features: int,
+    categorical: NDArray[np.uint8],
+    zero: int,
+    active: NDArray[np.int64],
+) -> int:
+    """The features that row `r` says something of, in their order. Returns how many."""
+    n = 0
+    for f in range(features):
+        if says_something(x[r, f], categorical[f], zero):
+            active[n] = f
+            n += 1
+    return n
 
 
 @kernel
@@ -115,18 +145,25 @@ def bayes(
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
     r: int,
+    active: NDArray[np.int64],
+    n: int,
     classes: int,
     features: int,
     categorical: NDArray[np.uint8],
+    zero: int,
     score: NDArray[np.float64],
 ) -> None:
-    """The posterior of naive Bayes for row `r`, in `score`."""
+    """The posterior of naive Bayes for row `r`, whose first `n` features are `active`, in `score`."""
     for c in range(classes):
         score[c] = p.share[LOG_N, c]
-    for f in range(features):
+    numbers = 0
+    for a in range(n):
+        f = active[a]
         v = x[r, f]
-        if v != v:
-            continue
+        if zero and not categorical[f]:
+            numbers += 1
+            for c in range(classes):
+                score[c] += math.log(p.plane[COUNT, f, c] + 1.0)
         if p.room[f] > 0:
             row = row_of(p, f, v, categorical[f])
             if row >= 0:
@@ -136,6 +173,9 @@ def bayes(
             for c in range(classes):
                 off = v - p.plane[MEAN, f, c]
                 score[c] -= 0.5 * (off * off * p.plane[INVERSE, f, c] + p.plane[LOG, f, c])
+    if zero:
+        for c in range(classes):
+            score[c] -= numbers * math.log(p.present[c] + features)
     _softmax(score, classes)
 
 
@@ -144,16 +184,19 @@ def standardise(
     spread: NDArray[np.float64],
     x: NDArray[np.float64],
     r: int,
-    features: int,
+    active: NDArray[np.int64],
+    n: int,
     categorical: NDArray[np.uint8],
+    zero: int,
     z: NDArray[np.float64],
 ) -> None:
-    """The numbers of row `r` in standard deviations from their means; 0 for what says nothing."""
-    for f in range(features):
+    """The `active` numbers of row `r` in standard deviations from their means; from 0 in sparse rows."""
+    for a in range(n):
+        f = active[a]
         z[f] = 0.0
-        v = x[r, f]
-        if v == v and not categorical[f]:
-            z[f] = min(FARTHEST, max(-FARTHEST, (v - spread[0, f]) * spread[2, f]))
+        if not categorical[f]:
+            centre = 0.0 if zero else spread[0, f]
+            z[f] = min(FARTHEST, max(-FARTHEST, (x[r, f] - centre) * spread[2, f]))
 
 
 @kernel
@@ -162,15 +205,17 @@ def linear(
     x: NDArray[np.float64],
     r: int,
     z: NDArray[np.float64],
+    active: NDArray[np.int64],
+    n: int,
     classes: int,
-    features: int,
     categorical: NDArray[np.uint8],
     score: NDArray[np.float64],
 ) -> None:
     """The posterior of the linear rule for row `r`, whose numbers are `z`, in `score`."""
     for c in range(classes):
         score[c] = p.share[BIAS, c]
-    for f in range(features):
+    for a in range(n):
+        f = active[a]
         if z[f] != 0.0:
             for c in range(classes):
                 score[c] += z[f] * p.plane[WEIGHT, f, c]

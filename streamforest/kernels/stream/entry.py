@@ -86,7 +86,7 @@ def process_batch(
         return SHORT_TREES
     if parts & BASELINES and not baselines.size[SILENT]:
         done = baseline_learning.advance(
-            baselines, bound, own.spread, batch, y, op, known, own.categorical,
+            baselines, bound, own.spread, batch, y, op, known, own.categorical, p.zero,
             progress[_BASELINES_ROW], reuse, votes, NEAR + 1, own.want_baselines,
         )  # fmt: skip
         if done < 2 * batch.shape[0]:

@@ -106,6 +106,7 @@ PARAMS = np.dtype(
         ("drift", "i8"),
         ("max_challenge_rows", "i8"),
         ("trial_events", "i8"),
+        ("zero", "i8"),  # 1: rows are sparse, what an event lacks is 0
         ("p_structure", "f8"),
         ("test_growth", "f8"),
         ("smoothing", "f8"),

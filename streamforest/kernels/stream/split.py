@@ -35,6 +35,8 @@ _PATIENCE = (
     0.25  # of `test_rows`: so many rows without a split that pays, and a category splits anyhow
 )
 _LABEL = (1 << LABEL_BITS) - 1
+_WIDE = 512  # features beyond which candidates of sparse rows are drawn from those that rows have
+_SPARSE_TRIES = 4  # draws for each candidate, at most
 
 
 _SPLIT = np.dtype(
@@ -233,6 +235,30 @@ def _try_number(
     return True
 
 
+@kernel
+def _draw_present(
+    g: TreeArrays, rows: _Rows, u: float, n_features: int, tried: NDArray[np.int64], c: int
+) -> int:
+    """A feature that one of the structure rows has, drawn by `u`; -1 if it was among the first `c` tried.
+
+    Among thousands of sparse features nearly all are 0 in a leaf. From a random place in a random row on,
+    the next one that is not.
+    """
+    a = int(u * rows.n)
+    f = int((u * rows.n - a) * n_features)
+    slot = rows.structure[a]
+    for _ in range(n_features):
+        v = g.rows[slot, f]
+        if v == v and v != 0.0:
+            break
+        f = f + 1 if f + 1 < n_features else 0
+    tried[c] = f
+    for b in range(c):
+        if tried[b] == f:
+            return -1
+    return f
+
+
 @routine
 def try_split(
     g: TreeArrays,
@@ -281,14 +307,21 @@ def try_split(
     # the array itself is handed around: a record does not keep the array alive that it lies in
     room = np.zeros(1, _SPLIT)
     room[0].feature = -1
-    order = np.arange(n_features)
+    sparse = p.zero and n_features > _WIDE
+    tries = min(n_features, _SPARSE_TRIES * candidates) if sparse else n_features
+    order = np.arange(tries)
     used = 0
-    for c in range(n_features):
+    for c in range(tries):
         if used >= candidates:
             break
-        z = c + int(rng.uniform(start, 2 * c + 1) * (n_features - c))
-        f = order[z]
-        order[z] = order[c]
+        if sparse:
+            f = _draw_present(g, rows, rng.uniform(start, 2 * c + 1), n_features, order, c)
+            if f < 0:
+                continue
+        else:
+            z = c + int(rng.uniform(start, 2 * c + 1) * (n_features - c))
+            f = order[z]
+            order[z] = order[c]
         if categorical[f]:
             grouping = rng.key(start, rng.RING_SPLIT, c)
             counts = _try_category(g, i, f, rows, classes, grouping, table, room)

@@ -22,6 +22,8 @@ VOTE_UNIT = 4294967296.0
 COUNTS, NEAR = range(2)
 _NEGLIGIBLE = np.float32(1e-3)  # share of the answer that is left to nodes further up
 _FAR = np.float32(1e30)
+_SPARSE_WORK = 32 * 1024
+"""Values of neighbours that a tree looks at for a sparse row: fewer rows where they are wide."""
 
 
 class Answers(NamedTuple):
@@ -56,17 +58,25 @@ def _prior(
 
 
 @kernel
+def heard(p: Record, n_features: int) -> int:
+    """How many neighbours a row of so many features is compared with, at most."""
+    if p.zero and p.neighbours * n_features > _SPARSE_WORK:
+        return max(1, _SPARSE_WORK // n_features)
+    return p.neighbours  # type: ignore[no-any-return]
+
+
+@kernel
 def neighbours(
-    g: TreeArrays, s: int, leaf: int, now: int, p: Record, slot: NDArray[np.int32]
+    g: TreeArrays, s: int, leaf: int, now: int, p: Record, most: int, slot: NDArray[np.int32]
 ) -> int:
-    """The slots of the leaf's newest estimation rows. Returns how many there are."""
+    """The slots of the leaf's newest estimation rows, `most` of them. Returns how many there are."""
     n = 0
     number = g.stat[s, leaf].head
     oldest = now - p.ring_rows
     at = number % p.slots if number >= 0 else 0
     rows = g.rows.ctypes.data
     width = 4 * g.rows.shape[1]
-    while number >= 0 and number >= oldest and n < p.neighbours:
+    while number >= 0 and number >= oldest and n < most:
         link = g.link[s, at]
         if link & 1:
             slot[n] = at
@@ -127,6 +137,7 @@ def answer(
     leaf: int,
     now: int,
     p: Record,
+    most: int,
     metric: NDArray[np.float32],
     x: NDArray[np.float32],
     r: int,
@@ -145,7 +156,7 @@ def answer(
     for k in range(stat.n_classes):
         y = g.hist[s, stat.hist + k]
         out.expert[COUNTS, y] += share * np.float32(g.hist[s, stat.hist + stat.room + k])
-    n = neighbours(g, s, leaf, now, p, out.slot)
+    n = neighbours(g, s, leaf, now, p, most, out.slot)
     weigh(g, metric, (s >> 1) & 1, p.neighbour_power, x, r, n, out)
     total = little
     y = 0

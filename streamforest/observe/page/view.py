@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamforest.observe.evaluation import AGE_LIMITS, WINDOW
+from streamforest.observe.evaluation import AGE_LIMITS, WINDOW, kappa_temporal
 from streamforest.observe.history import History
+from streamforest.observe.page.points import Point, share, short, total
 from streamforest.observe.page.status import accuracies
-from streamforest.observe.points import Point, kappa_temporal, share, short, total
 
 _LATELY = 30.0  # seconds that "now" looks back
 _MAX_PAIRS = 8
+_MAX_LETTERS = 8
 _AGES = [
     f"{low}–{high}" for low, high in zip((1, *(limit + 1 for limit in AGE_LIMITS)), AGE_LIMITS)
 ] + [f"{AGE_LIMITS[-1] + 1}+"]
@@ -105,7 +106,7 @@ def run_view(history: History, recent: Point) -> dict[str, Any]:
         "labels": history.labels,
         "dead": {
             "reasons": sorted(kept.reasons.items(), key=lambda row: -row[1]),
-            "letters": kept.letters[::-1],
+            "letters": kept.letters[: -_MAX_LETTERS - 1 : -1],
             "share": share(recent.refused, recent.events),
         },
     }

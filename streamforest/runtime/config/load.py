@@ -128,6 +128,7 @@ def load_pipeline(
         min_class_events=limits["min_class_events"],
         max_pending_classes=limits["max_pending_classes"],
         max_text_bytes=limits["max_text_bytes"],
+        on_capacity=limits["on_capacity"],
         bad_events=letters["policy"],
         top_k=predictions["top_k"],
         batch_messages=predictions["batch_messages"],

@@ -106,6 +106,7 @@ class Config:
     min_class_events: int
     max_pending_classes: int
     max_text_bytes: int | None
+    on_capacity: str
     bad_events: str
     top_k: int
     batch_messages: bool
@@ -293,6 +294,7 @@ LIMITS = {
     "min_class_events": whole(1, 10**9, default=1),
     "max_pending_classes": whole(1, 10**7, default=10_000),
     "max_text_bytes": whole(1_024, 1 << 36, default=None),
+    "on_capacity": choice("degrade", "error", default="degrade"),
 }
 PREDICTIONS = {
     "top_k": whole(1, 1_000, default=3),

@@ -47,13 +47,13 @@ def of_topics(pipeline: Pipeline) -> Sample:
     config = pipeline.config
     assert config.kafka is not None
     found = [
-        (record.timestamp, (topic, record.partition), record)
+        one
         for topic in config.topics.inputs
-        for record in committed_records(config.kafka.connection, topic, MAX_RECORDS)
+        for one in committed_records(config.kafka.connection, topic, MAX_RECORDS)
     ]
-    found.sort(key=lambda one: one[0])
+    found.sort(key=lambda one: one[1].timestamp)
     first = found[:MAX_RECORDS]
-    return judge(pipeline, Records([one[1] for one in first], [one[2] for one in first]))
+    return judge(pipeline, Records([one[0] for one in first], [one[1] for one in first]))
 
 
 def judge(pipeline: Pipeline, records: Records) -> Sample:

@@ -20,12 +20,17 @@ from numpy.typing import NDArray
 from river import compose
 
 from streamforest import LEARN, PREDICT
+from streamforest.errors import CapacityError, InputError
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Answers
 from streamforest.io.codec.dead_letters import passed_on
 from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.log import OutputRecord, Partition
 from streamforest.runtime.processing.admission import Rows
+from streamforest.runtime.processing.river_steps import StepFailure, process
+
+log = logging.getLogger(__name__)
+_NUMBERS = (int, float, np.number)
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +72,7 @@ class ForestModel:
 
     def __init__(self, forest: Any) -> None:
         self.forest = forest
+        forest.quiet = True  # admission has the same tables, and tells what they have no room for
         self.estimator = forest
 
     @property
@@ -104,17 +110,59 @@ class RiverModel(ForestModel):
         if not issubclass(type(forest), Forest):  # isinstance() would let a pipeline pass
             raise TypeError("the pipeline must end in one of this package's forests")
         super().__init__(forest)
+        forest.quiet = False  # admission does not see what the steps make of an event
         self.estimator = pipeline
-        self._steps = [step for _, step in steps]
+        self.steps = [step for _, step in steps]
+        self.without_features = 0
+        """Rows that a step, or the forest after it, could not take, since the process started."""
 
     def advance(self, rows: Rows) -> Answers:
         """Predict, then learn, row by row.
 
-        An event on which a step fails (all zeros to a `Normalizer`) is one without features.
+        An event on which a step fails (all zeros to a `Normalizer`), or whose features the forest refuses
+        after the steps, is one without features: counted, and logged once.
         """
         features, labels, kinds, wanted = self._rows(rows.dicts, rows.y, rows.op)
-        posteriors, novelty = self.forest.answers(features, labels, kinds)
+        try:
+            posteriors, novelty = self.forest.answers(features, labels, kinds)
+        except InputError:  # of one row: each by itself, which gives the same bits
+            posteriors, novelty = self._one_by_one(features, labels, kinds)
         return Answers(posteriors[wanted], None if novelty is None else novelty[wanted])
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape of the forest, and how many rows had to do without features."""
+        return {**super().summary(), "rows_without_features": self.without_features}
+
+    def _one_by_one(
+        self, features: list[dict[Any, Any]], labels: list[Any], kinds: list[int]
+    ) -> Answers:
+        told = []
+        for x, label, kind in zip(features, labels, kinds):
+            try:
+                told.append(self.forest.answers([x], [label], [kind]))
+            except InputError as error:
+                self._give_up(str(error).removeprefix("row 0: "))
+                told.append(self._without(label, kind))
+        posteriors = np.zeros((len(told), len(self.forest.classes_)))
+        for row, answer in zip(posteriors, told):
+            row[: answer.posteriors.shape[1]] = answer.posteriors[0]
+            row[answer.posteriors.shape[1] :] = (
+                np.nan if np.isnan(answer.posteriors[0]).any() else 0.0
+            )
+        novelties = [answer.novelty for answer in told if answer.novelty is not None]
+        return Answers(posteriors, np.concatenate(novelties) if novelties else None)
+
+    def _without(self, label: Any, kind: int) -> Answers:
+        """The answer without features; a class that there is no room for is not learned either."""
+        try:
+            return self.forest.answers([{}], [label], [kind])  # type: ignore[no-any-return]
+        except CapacityError:
+            return self.forest.answers([{}], [None], [PREDICT])  # type: ignore[no-any-return]
+
+    def _give_up(self, why: str) -> None:
+        if self.without_features == 0:
+            log.warning("an event is predicted and learned without its features: %s", why)
+        self.without_features += 1
 
     def _rows(
         self, X: Any, y: Any, op: Any
@@ -125,7 +173,7 @@ class RiverModel(ForestModel):
         kinds: list[int] = []
         wanted: list[int] = []
         for event, label, kind in zip(X, y, op.tolist()):
-            x = {name: value for name, value in event.items() if value is not None}
+            x = dict(event)
             wanted.append(len(rows))
             if kind & PREDICT:
                 rows.append(self._through(x, learn=False))
@@ -139,11 +187,10 @@ class RiverModel(ForestModel):
 
     def _through(self, x: dict[Any, Any], learn: bool) -> dict[Any, Any]:
         try:
-            for step in self._steps:
-                if learn:
-                    step.learn_one(x)
-                x = step.transform_one(x)
-        except (ArithmeticError, ValueError, TypeError):
+            for step in self.steps:
+                x = process(step, x, learn)
+        except StepFailure as failure:
+            self._give_up(str(failure))
             return {}
         # what a scaler has not met it gives as NaN, which may be predicted, not learned; and what it
         # blows up beyond what the forest holds is missing
@@ -151,7 +198,9 @@ class RiverModel(ForestModel):
         return {
             name: value
             for name, value in x.items()
-            if abs(value) <= most or (value != value and not learn)
+            if not isinstance(value, _NUMBERS)
+            or abs(value) <= most
+            or (value != value and not learn)
         }
 
 

@@ -11,6 +11,7 @@ spares the forests looking at each value again.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 from streamforest.jsonable import count, rows, scalar
 from streamforest.kernels.core.operations import LEARN, PREDICT
 from streamforest.text import shown
+
+log = logging.getLogger(__name__)
 
 Features = Mapping[Any, Any] | Sequence[float]
 Prepare = Callable[[Any], Features]
@@ -49,18 +52,29 @@ class Limits:
     nonfinite: str = "error"
     min_class_events: int = 1
     max_waiting: int = 10_000
-    numbers_only: bool = False
+    max_means: int = 1 << 53
+    """Classes times columns, see `Forest.max_means`."""
+    on_capacity: str = "degrade"
+    """What becomes of features and categories beyond these bounds, see `forests/core/columns.py`."""
     largest: float = math.inf
     """Beyond ± this a number is refused, be it learned or only predicted."""
+    as_they_come: bool = True
+    """Whether a forest gets the features themselves. Else each model has steps that make others of them,
+    and these tables do not look at what no forest gets."""
+    steps: Callable[[Mapping[Any, Any], bool], None] | None = None
+    """Refuses an event that the steps of a model cannot take; told whether it is to be learned."""
     codec: str = ""
     """By what messages became events, in a few words; whoever decodes them holds to that."""
 
     def rules(self) -> str:
         """What decides about an event beside the models' own parameters, in a few words."""
-        return (
+        told = (
             f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} "
             f"max_text_bytes={self.max_text_bytes} {self.codec}"
         ).rstrip()
+        if self.on_capacity != "error":  # as it was before there was a choice
+            told += f" on_capacity={self.on_capacity}"
+        return told if self.steps is None else f"{told} steps=own"
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,11 @@ class Admission:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.features = FeatureTable(
-            limits.max_features, limits.max_categories, limits.nonfinite, limits.max_text_bytes
+            limits.max_features,
+            limits.max_categories,
+            limits.nonfinite,
+            limits.max_text_bytes,
+            limits.on_capacity,
         )
         self.labels = LabelTable(limits.max_classes, limits.max_text_bytes)
         self.waiting: dict[Any, int] = {}
@@ -129,8 +147,8 @@ class Admission:
         names = self.features.names
         # vectors of this length go straight into a row
         self._vector = self._width if names == list(range(self._width)) else -1
-        numeric = self.features._fast is not None
-        self._pack = Struct(f"{self._width}d").pack_into if numeric else None
+        plain = self.features.plain
+        self._pack = Struct(f"{self._width}d").pack_into if plain else None
 
     def admit(
         self, x: Features, y: Any, predict: bool = True, prepare: Prepare | None = None
@@ -150,7 +168,8 @@ class Admission:
             seen = self.waiting.get(y, 0) + 1
             learn = counted = seen >= self.limits.min_class_events
         if predict or learn:
-            x = self._take_features(x, learn, prepare)
+            classes = len(self.labels) + (known < 0) if learn else 0
+            x = self._take_features(x, learn, prepare, classes)
         if known < 0 and y is not None:
             if counted:
                 self.waiting.pop(y, None)
@@ -170,24 +189,35 @@ class Admission:
             del self.waiting[next(iter(self.waiting))]
         self.waiting[y] = self.waiting.get(y, 0) + 1
 
-    def _take_features(self, x: Features, learn: bool, prepare: Prepare | None) -> Features:
+    def _take_features(
+        self, x: Features, learn: bool, prepare: Prepare | None, classes: int
+    ) -> Features:
+        self.features.require_cells(classes, self.limits.max_means)
         if self._plain and self._packs(x):
             self._packed += self._row
             return x
         self._plain = False
         if prepare is not None:
             x = prepare(x)
-        if learn:
+        if learn and self.limits.as_they_come:
             self.features.require_room(len(x))
         named = x if isinstance(x, Mapping) else dict(enumerate(x))
-        if self.limits.numbers_only or self.limits.largest < math.inf:
+        if self.limits.largest < math.inf:
             _check_values(named, self.limits)
+        if self.limits.steps is not None:
+            self.limits.steps(named, learn)
+        if not self.limits.as_they_come:
+            return x
         self.features.begin()
         try:
             self.features.row(named, learn)
+            self.features.require_cells(classes, self.limits.max_means)
         except InputError:
             self.features.rollback()
             raise
+        for notice in self.features.notices:
+            log.warning("%s", notice)
+        self.features.notices.clear()
         return x
 
     def _packs(self, x: Features) -> bool:
@@ -217,7 +247,7 @@ class Admission:
         """The events admitted since the last call, in order."""
         dicts: list[Any] = (
             [x if isinstance(x, Mapping) else dict(enumerate(x)) for x in self._x]
-            if (not self._plain or self.limits.numbers_only)
+            if (not self._plain or self.limits.steps is not None)
             else []
         )
         table: Any = dicts
@@ -225,7 +255,8 @@ class Admission:
             matrix = np.frombuffer(self._packed, np.float64).reshape(len(self._y), self._width)
             table = matrix
             if self._vector < 0:
-                table = pd.DataFrame(matrix, columns=pd.Index(self.features.names), copy=False)
+                names = pd.Index(self.features.names, tupleize_cols=False)
+                table = pd.DataFrame(matrix, columns=names, copy=False)
         rows = Rows(dicts, table, self._y, np.array(self._op, np.uint8), self._new)
         self._begin()
         return rows
@@ -237,9 +268,7 @@ class Admission:
         return {
             "labels": list(self.labels.labels),
             "waiting": [[label, count] for label, count in self.waiting.items()],
-            "names": list(self.features.names),
-            "kinds": list(self.features.kinds),
-            "categories": [list(codes) for codes in self.features.categories],
+            **self.features.state(),
         }
 
     @classmethod
@@ -251,8 +280,9 @@ class Admission:
             for values in rows(state["categories"], "categories"):
                 for value in rows(values, "categories"):
                     scalar(value, "a category")
-            names, kinds = rows(state["names"], "names"), rows(state["kinds"], "kinds")
-            gate.features.restore(names, kinds, state["categories"])
+            for part in ("names", "kinds"):
+                rows(state[part], part)
+            gate.features.restore(state)
             for label, seen in rows(state["waiting"], "waiting", 2):
                 label = plain_label(label)
                 if label in gate.waiting or gate.labels.find(label) >= 0:
@@ -267,12 +297,7 @@ class Admission:
 
 
 def _check_values(x: Mapping[Any, Any], limits: Limits) -> None:
-    """Refuse strings where only numbers can be taken, and numbers beyond what can be held."""
+    """Refuse numbers beyond what can be held."""
     for name, value in x.items():
-        if isinstance(value, str):
-            if limits.numbers_only:
-                raise FeatureError(
-                    f"feature {name!r} is a string, and this model's scaler takes only numbers"
-                )
-        elif isinstance(value, int | float) and limits.largest < abs(value) < math.inf:
+        if isinstance(value, int | float) and limits.largest < abs(value) < math.inf:
             raise FeatureError(f"feature {name!r} is {shown(value)}, beyond ±{limits.largest:g}")

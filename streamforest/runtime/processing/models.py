@@ -17,10 +17,11 @@ from river import compose
 from streamforest.errors import ConfigError, SnapshotError
 from streamforest.forests.core import registry
 from streamforest.forests.core.base import Forest
-from streamforest.forests.persistence import snapshot
+from streamforest.forests.persistence import snapshot, transformers
 from streamforest.runtime.config.imports import failure, find_function
 from streamforest.runtime.processing.adapters import ForestModel, Model, RiverModel
 from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.river_steps import StepCheck
 
 SCALED_LARGEST = 1e100
 """Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
@@ -151,7 +152,7 @@ def parameters_of(model: Model) -> dict[str, Any]:
     if isinstance(model, RiverModel):
         *steps, _ = model.estimator.steps.items()
         for name, step in steps:
-            told[f"{name}"] = f"{type(step).__name__}({step._get_params()})"
+            told[f"{name}"] = transformers.described(step)
     return told
 
 
@@ -168,20 +169,31 @@ def limits_of(
     max_waiting: int,
     codec: str,
     max_text_bytes: int | None = None,
+    on_capacity: str = "degrade",
 ) -> Limits:
-    """Bounds within which no model refuses an event: the tightest of all of them."""
+    """Bounds within which no model refuses an event: the tightest of all of them.
+
+    Of a River pipeline only what its own steps require counts for features: what they make of them is its
+    forest's affair.
+    """
     forests = [model.forest for model in models]
     texts = [forest.max_text_bytes for forest in forests]
-    scaled = any(isinstance(model, RiverModel) for model in models)
+    stepped = [model for model in models if isinstance(model, RiverModel)]
+    alone = [model.forest for model in models if not isinstance(model, RiverModel)]
+    strict = on_capacity == "error" or any(f.on_capacity == "error" for f in forests)
+    nonfinite = "error" if any(f.nonfinite == "error" for f in forests) else "missing"
     return Limits(
         max_classes=min(forest.max_classes for forest in forests),
         max_features=min(forest.max_features for forest in forests),
         max_categories=min(forest.max_categories for forest in forests),
         max_text_bytes=min(texts if max_text_bytes is None else [*texts, max_text_bytes]),
-        nonfinite="error" if any(f.nonfinite == "error" for f in forests) else "missing",
+        nonfinite=nonfinite,
+        max_means=min(forest.max_means for forest in forests),
         min_class_events=min_class_events,
         max_waiting=max_waiting,
         codec=codec,
-        numbers_only=scaled,
-        largest=min(SCALED_LARGEST if scaled else math.inf, *(f.largest for f in forests)),
+        on_capacity="error" if strict else "degrade",
+        largest=min([SCALED_LARGEST if stepped else math.inf, *(f.largest for f in alone)]),
+        as_they_come=bool(alone),
+        steps=StepCheck([model.steps for model in stepped], nonfinite) if stepped else None,
     )

@@ -146,7 +146,7 @@ def test_values_that_are_no_numbers(value: Any) -> None:
     assert model._features.names == []
 
 
-@pytest.mark.parametrize("name", [None, (1, 2), b"x", math.nan])
+@pytest.mark.parametrize("name", [None, (1, None), ((1, 2), 3), (), b"x", math.nan])
 def test_names_that_cannot_be_kept(name: Any) -> None:
     with pytest.raises(FeatureError, match="feature name"):
         forest().learn_one({name: 1.0}, 1)
@@ -270,7 +270,7 @@ def test_arrays_are_not_mixed_with_named_features() -> None:
 
 
 def test_bounds_are_typed_errors_and_nothing_is_learned() -> None:
-    model = forest(max_classes=2, max_features=3, max_categories=2)
+    model = forest(max_classes=2, max_features=3, max_categories=2, on_capacity="error")
     for k, (a, c) in enumerate([(1.0, "u"), (2.0, "v")]):
         model.learn_one({"a": a, "c": c}, k)
     before = encode({"main": model})

@@ -37,7 +37,7 @@ def counted(table: FeatureTable) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_categories_beyond_the_bytes_are_refused_and_leave_no_trace(kind: str) -> None:
     maker = getattr(streamforest, f"{kind}ForestClassifier")
-    model = maker(n_trees=1, seed=0, max_text_bytes=20_000)
+    model = maker(n_trees=1, seed=0, max_text_bytes=20_000, on_capacity="error")
     xs = [{f"f{j}": f"value {i} of {j}" for j in range(10)} for i in range(20)]
     for x in xs[:13]:
         model.learn_one(x, "x")
@@ -58,7 +58,7 @@ def test_categories_beyond_the_bytes_are_refused_and_leave_no_trace(kind: str) -
 
 
 def test_names_and_classes_count_too() -> None:
-    model = forest(max_text_bytes=2_000)
+    model = forest(max_text_bytes=2_000, on_capacity="error")
     model.learn_one({"n" * 1_000: 1.0}, "l" * 1_000)
     with pytest.raises(CapacityError, match=r"feature 'nnn.*bytes of names and categories"):
         model.learn_one({"n" * 1_001: 1.0}, "l" * 1_000)
@@ -88,11 +88,14 @@ def test_the_default_holds_every_class_of_the_default() -> None:
         max_size=30,
     ),
     st.integers(1, 9),
+    st.sampled_from(["degrade", "error"]),
 )
-def test_where_batches_are_cut_changes_nothing(xs: list[dict[Any, Any]], cut: int) -> None:
-    limits = Limits(max_text_bytes=1_500)
+def test_where_batches_are_cut_changes_nothing(
+    xs: list[dict[Any, Any]], cut: int, on_capacity: str
+) -> None:
+    limits = Limits(max_text_bytes=1_500, on_capacity=on_capacity)
     gate, again = Admission(limits), Admission(limits)
-    one, many = (forest(max_text_bytes=1_500) for _ in range(2))
+    one, many = (forest(max_text_bytes=1_500, on_capacity=on_capacity) for _ in range(2))
     for i, x in enumerate(xs):
         try:
             one.learn_one(x, "y")
@@ -127,12 +130,13 @@ def test_a_file_of_before_has_no_such_parameter_and_loads() -> None:
 def test_what_is_over_a_lowered_bound_loads_and_takes_nothing_new() -> None:
     gate = Admission(Limits())
     gate.admit({"a": "red", "b": 1.0}, "x")
-    lowered = Admission.from_state(Limits(max_text_bytes=10), gate.state())
+    lowered = Admission.from_state(Limits(max_text_bytes=10, on_capacity="error"), gate.state())
     lowered.admit({"a": "red", "b": 2.0}, "x")
     for x, y in (({"a": "blue"}, "x"), ({"c": 1.0}, "x"), ({"a": "red"}, "y")):
         with pytest.raises(CapacityError):
             lowered.admit(x, y)
-    assert lowered.state() == gate.state()
+    before = {**gate.state(), "capacity": lowered.state()["capacity"]}
+    assert lowered.state() == before, "nothing but the events counted"
 
 
 def test_the_parameter_is_checked() -> None:
@@ -145,14 +149,14 @@ def test_the_parameter_is_checked() -> None:
 def test_an_events_columns_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each would be quadratic: seconds for an event of a hundred kilobytes."""
     calls = 0
-    prepare = FeatureTable._prepare
+    refresh = FeatureTable._refresh
 
     def counting(table: FeatureTable) -> None:
         nonlocal calls
         calls += 1
-        prepare(table)
+        refresh(table)
 
-    monkeypatch.setattr(FeatureTable, "_prepare", counting)
+    monkeypatch.setattr(FeatureTable, "_refresh", counting)
     table = FeatureTable(10_000, 1_000, "error")
     wide: dict[Any, Any] = {f"f{i}": float(i) if i % 2 else f"c{i}" for i in range(5_000)}
     calls = 0

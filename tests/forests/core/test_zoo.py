@@ -1,7 +1,7 @@
 """Any kind of column, array or label: `advance` and `learn_one` take the same events, to the same bits.
 
-Missing values are the one thing a frame tells otherwise: among strings and objects pandas writes NaN in
-their place, so there, and only there, NaN is no number that is refused but a value that is missing.
+Missing values are the one thing a frame tells otherwise: pandas writes NaN in their place, so there, and only
+there, NaN is no number that is refused but a value that is missing.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def events(frame: pd.DataFrame) -> list[dict[str, Any]]:
     def value(name: str, r: int) -> Any:
         found = frame[name].iloc[r]
         if frame[name].dtype.kind in "biufc":
-            return found
+            gap = isinstance(found, np.floating) and np.isnan(found) and not _arrow(name)
+            return None if gap else found
         if isinstance(found, Decimal):
             return None if found.is_nan() else found
         return None if isinstance(found, float) and found != found and not _arrow(name) else found

@@ -409,3 +409,18 @@ def test_ten_thousand_mutated_files(kind: Any) -> None:
     refused, accepted = _mutation_rounds(kind, 10_000, seed=2)
     print(f"{kind.__name__}: {refused} refused, {accepted} accepted")
     assert refused + accepted == 10_000
+
+
+def test_a_run_folder_stands_for_its_newest_snapshot(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "p"
+    (folder / "snapshots").mkdir(parents=True)
+    for events, seed in ((999_999_999_999, 1), (1_000_000_000_000, 2), (50, 3)):
+        path = folder / "snapshots" / f"s-{events:012d}.safetensors"
+        streamforest.save(ConsistentForestClassifier(n_trees=1, seed=seed), path)
+    assert streamforest.load(folder).seed == 2
+    assert streamforest.load(str(folder / "snapshots")).seed == 2
+    with pytest.raises(SnapshotError, match="holds no snapshot; expected a run folder or a file"):
+        streamforest.load(tmp_path)
+    (tmp_path / "partition-3").mkdir()
+    with pytest.raises(SnapshotError, match="give the folder of a partition: partition-3"):
+        streamforest.load(tmp_path)

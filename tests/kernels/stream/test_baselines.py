@@ -113,7 +113,7 @@ def test_both_baselines_are_those_of_the_reference(seed: int) -> None:
     X, y, categorical = _events(240, seed)
     deviation = np.nanstd(X, axis=0)
     spread = np.stack([np.nanmean(X, axis=0), deviation**2, 1.0 / deviation])
-    plain, reference = BaselineModels(LARGE), Reference(spread, categorical)
+    plain, reference = BaselineModels(LARGE, zero=False), Reference(spread, categorical)
     votes = np.zeros((len(X), 4, 3), np.int64)
     known = np.full(len(X), 5)
     for start in range(0, len(X), 60):  # batches, so that arrays grow in the middle of one
@@ -146,8 +146,8 @@ def _advance(
     done = 0
     while done < 2 * len(X):
         done = baseline_learning.advance(
-            plain.arrays, plain.max_bytes, spread, X, y, ops, known, categorical, done, False,
-            votes, 2, plain.want,
+            plain.arrays, plain.max_bytes, spread, X, y, ops, known, categorical, int(plain.zero),
+            done, False, votes, 2, plain.want,
         )  # fmt: skip
         if done < 2 * len(X):
             plain.enlarge()
@@ -168,7 +168,7 @@ def test_the_bound_takes_tables_first_and_then_everything() -> None:
         (np.arange(40) % 4, 8 * 4 * 7 * 10, False, False),  # exactly the planes
         (np.arange(40) % 5, 8 * 4 * 7 * 10, False, True),
     ):
-        plain = BaselineModels(bound)
+        plain = BaselineModels(bound, zero=False)
         votes = np.zeros((40, 4, 5), np.int64)
         _learn(plain, X, y, votes)
         assert plain.silent == silent
@@ -180,14 +180,14 @@ def test_the_bound_takes_tables_first_and_then_everything() -> None:
         else:
             assert votes[-1, 2:].any()
             assert (plain.arrays.size[LIVE] > 0) == tables
-    nothing = BaselineModels(0)
+    nothing = BaselineModels(0, zero=False)
     assert nothing.silent
 
 
 def test_predicting_leaves_the_baselines_alone() -> None:
     X, y, categorical = _events(100, 7)
     spread = np.tile([[0.5], [2.0], [0.7]], 5)
-    plain = BaselineModels(LARGE)
+    plain = BaselineModels(LARGE, zero=False)
     votes = np.zeros((100, 4, 3), np.int64)
     known = np.full(100, 5)
     ops = np.full(100, BOTH, np.uint8)

@@ -200,7 +200,7 @@ function tables(run) {
     if (one.name === run.main) name.append(element("span", { class: "tag", text: "publishes" }));
     const number = (v) => (v === null || v === undefined ? "–" : whole(v));
     const kappa = one.kappa_temporal === null ? "–" : one.kappa_temporal.toFixed(3);
-    return element("tr", {}, name, cell(percent(one.accuracy), "n"), cell(percent(one.overall), "n"), cell(kappa, "n"), cell(number(one.learned), "n"),
+    return element("tr", {}, name, cell(percent(one.accuracy), "n"), cell(percent(one.overall), "n"), cell(kappa, "n wide"), cell(number(one.learned), "n"),
       cell(number(one.trees), "n wide"), cell(number(one.replaced), "n wide"), cell(number(one.challengers), "n wide"), cell(bytes(one.bytes), "n wide"));
   }));
   const { dead } = run;

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from streamforest.observe.points import MAX_POINTS, Amount, Count, Steps, Whole
-from streamforest.observe.recent_classes import RecentClasses
+from streamforest.observe.page.points import MAX_POINTS, Amount, Count, Steps, Whole
+from streamforest.observe.page.recent_classes import RecentClasses
 from streamforest.private_files import make_folder, reading, replace
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def write(path: Path, kept: Kept, mode: int) -> bool:
     try:
         make_folder(path.parent, mode)
         replace(path, msgspec.json.encode(kept), mode)
-    except OSError as error:
+    except (OSError, ValueError, OverflowError, TypeError) as error:
         log.warning("%s: the page's history is not kept (%s)", path, error)
         return False
     return True

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from streamforest.observe.evaluation import AGE_LIMITS
-from streamforest.observe.points import Amount, Count
+from streamforest.observe.page.points import Amount, Count
 from streamforest.text import printable
 
 MAX_TRACKED = 12
@@ -26,6 +26,7 @@ _AGES = len(AGE_LIMITS) + 1
 _YOUNG = AGE_LIMITS[-1] + _LAST
 _NOW = 100  # events of a class that "now" looks back on, older ones counting half and less
 _NAME = 64
+_MAX_LABEL = 4_096  # bytes of a label that is followed
 
 Label = str | int | float | bool
 
@@ -116,11 +117,16 @@ class RecentClasses(msgspec.Struct, forbid_unknown_fields=True):
     followed: list[NewClass] = []
 
     def born(self, labels: Sequence[Any], at: float, learned: int) -> None:
-        """Classes that are new."""
+        """Classes that are new. One that is followed already was born before a commit that was not made."""
+        followed = {one.label for one in self.followed}
         for label in labels:
+            if label in followed:
+                continue
             self.total += 1
             self.births.append(Birth(printable(str(label), _NAME), at, learned))
-            self.followed.append(NewClass(label, at, learned))
+            if _can_be_kept(label):
+                followed.add(label)
+                self.followed.append(NewClass(label, at, learned))
         del self.births[:-MAX_BIRTHS]
         del self.followed[:-MAX_TRACKED]
 
@@ -174,3 +180,11 @@ class RecentClasses(msgspec.Struct, forbid_unknown_fields=True):
         self.births = [one for one in self.births if one.learned < learned]
         self.total = max(0, self.total - before + len(self.births))
         self.followed = [one for one in self.followed if one.learned < learned]
+
+
+def _can_be_kept(label: Any) -> bool:
+    """Whether a label can stand in the file: a stranger's may be huge, or no Unicode."""
+    try:
+        return len(msgspec.json.encode(label)) <= _MAX_LABEL
+    except (ValueError, OverflowError, TypeError, msgspec.MsgspecError):
+        return False
