@@ -112,7 +112,7 @@ class RecentNeighbours:
         for f, kind in enumerate(table.kinds):
             if kind == CATEGORY:
                 codes = rows[f][~np.isnan(rows[f])]
-                demand((codes >= 0) & (codes < len(table.categories[f])), "recent.rows")
+                demand((codes >= 0) & (codes < table.n_codes(f)), "recent.rows")
         labels = take("recent.labels", np.int32, kept)
         demand((labels >= 0) & (labels < classes), "recent.labels")
         hits = take("recent.hits", np.float64, VIEWS)
