@@ -68,7 +68,7 @@ class Resting:
         categorical = np.zeros(width, np.bool_)
         flags = table.categorical[:width]
         categorical[: len(flags)] = flags != 0
-        there = ~np.isnan(X)
+        there = ~np.isnan(X) & (np.arange(width) < known[:, None])  # as of each row
         maybe = (y >= self.classes) | (known > self.features)
         maybe |= (there & ~self.valued[:width]).any(axis=1)
         if has_categories:
@@ -127,6 +127,6 @@ class Resting:
         demand(classes <= of_family <= learned, "resting.counters")
         self.resting, self.quiet = bool(resting), quiet
         self.classes, self.features = classes, len(table)
-        self.codes = np.array([len(codes) for codes in table.categories], np.int64)
+        self.codes = np.array([table.n_codes(j) for j in range(len(table))], np.int64)
         self.valued = np.array([kind != UNKNOWN for kind in table.kinds], np.bool_)
         return int(of_family)
