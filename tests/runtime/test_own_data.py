@@ -1,4 +1,4 @@
-"""A table as people have it, at the first try, in every format: dates, gaps, texts, new classes.
+"""A table as people have it, at the first try, in every format: dates, gaps, texts, ids, new classes.
 
 The label is the only thing that is set; useless columns stay in it.
 """
@@ -32,7 +32,7 @@ WORDS = [
     "thanks",
     "order",
 ]
-USELESS = ["when", "paid", "note"]
+USELESS = ["customer", "when", "paid", "note"]
 
 
 def rows() -> list[dict[str, Any]]:
@@ -45,6 +45,7 @@ def rows() -> list[dict[str, Any]]:
         found.append(
             {
                 "id": f"c-{i:06d}",
+                "customer": f"{draw.randrange(10**9):09d}-{i}",
                 "when": dt.datetime(2026, 1, 1) + dt.timedelta(seconds=37 * i + draw.randrange(30)),
                 "amount": round(draw.gauss(10 * k, 4), 2),
                 "items": draw.randrange(1, 5) + k % 3,
