@@ -1,6 +1,6 @@
 """A decoder for Avro messages in a schema registry's framing, and a shop that sends some.
 
-    pip install 'streamforest[avro]'
+    pip install fastavro
     python pipelines/avro_orders.py 127.0.0.1:9092
 
 A message is a zero byte, the number of the schema it was written with (four bytes, big-endian), and the

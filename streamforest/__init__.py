@@ -13,6 +13,7 @@ from streamforest._version import __version__
 from streamforest.forests.core import registry
 
 if TYPE_CHECKING:
+    from streamforest.forests.auto.forest import AutoForestClassifier
     from streamforest.forests.candidate.consistent import ConsistentForestClassifier
     from streamforest.forests.candidate.online import OnlineForestClassifier
     from streamforest.forests.ncm.forest import NCMForestClassifier
@@ -32,6 +33,7 @@ __all__ = [
     "BOTH",
     "LEARN",
     "PREDICT",
+    "AutoForestClassifier",
     "ConsistentForestClassifier",
     "NCMForestClassifier",
     "OnlineForestClassifier",

@@ -118,7 +118,7 @@ def require_scikit_learn() -> None:
     except ImportError as error:
         raise ConfigError(
             "this table compares with scikit-learn, which is not installed: "
-            "pip install 'streamforest[bench]'"
+            "pip install scikit-learn"
         ) from error
 
 

@@ -100,8 +100,7 @@ def check_plot_folder(option: str, folder: Path | None) -> None:
 def _check_matplotlib(option: str) -> None:
     if find_spec("matplotlib") is None:
         raise ConfigError(
-            f"{option} needs matplotlib, which is not installed; "
-            "run: pip install 'streamforest[bench]'"
+            f"{option} needs matplotlib, which is not installed; run: pip install matplotlib"
         )
 
 

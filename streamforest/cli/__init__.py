@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import IO, Any
 
 import click
 
+from streamforest.__main__ import interrupted
 from streamforest._version import __version__
 from streamforest.errors import (
     ChangedError,
@@ -43,7 +45,11 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.check:check",
         "Check a pipeline file and report every mistake at once.",
     ),
-    "dlq": ("streamforest.cli.dlq:dlq", "List dead letters, send them back after a fix."),
+    "demo": (
+        "streamforest.cli.demo:demo",
+        "Watch a forest learn new classes, with a live page.",
+    ),
+    "dlq": ("streamforest.cli.dlq:dlq", "List and show dead letters, send them back after a fix."),
     "promote": ("streamforest.cli.operate:promote", "Make a shadow model publish."),
     "replay": ("streamforest.cli.replay:replay", "Send a recorded data set or file to a topic."),
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
@@ -102,6 +108,10 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
         command = getattr(import_module(module), attribute)
+        if (
+            signal.getsignal(signal.SIGINT) is interrupted
+        ):  # from here on there may be work to finish
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}:{attribute} is not a click command")
         return command
@@ -177,8 +187,3 @@ def _one_line_warnings() -> Iterator[None]:
 @click.version_option(__version__, prog_name="streamforest")
 def root() -> None:
     """Online random forests for labelled event streams that keep bringing new classes."""
-
-
-def main() -> None:
-    """The console script."""
-    root(prog_name="streamforest")

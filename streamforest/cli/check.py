@@ -9,20 +9,30 @@ from pathlib import Path
 import click
 
 from streamforest.cli.arguments import PIPELINE, SET
+from streamforest.cli.report import letters
+from streamforest.cli.sample import sample_lines
 from streamforest.errors import ConfigError
 from streamforest.io.codec.events import json_schema
 from streamforest.io.kafka.auth.connection import Security
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.config.schema import Config, RunTable, SourceTable
 from streamforest.runtime.config.sources import open_source
+from streamforest.runtime.operate.sample import of_source, of_topics
 from streamforest.text import printable
 
 
 @click.command()
 @PIPELINE
 @SET
-def check(pipeline: Path, settings: tuple[str, ...]) -> None:
-    """Check PIPELINE and report every mistake at once, without starting anything."""
+@click.option(
+    "--sample", "sampled", is_flag=True, help="On Kafka: also read the first 1,000 records."
+)
+def check(pipeline: Path, settings: tuple[str, ...], sampled: bool) -> None:
+    """Check PIPELINE and report every mistake at once, without starting anything.
+
+    The first 1,000 records of a recorded source, or with --sample of the topics, are read as a run would
+    read them: what each column is taken for, and what would be refused.
+    """
     loaded = load_pipeline(pipeline, os.environ, settings)
     config = loaded.config
     models = ", ".join(f"{m.name} ({m.factory or m.kind})" for m in config.models)
@@ -50,7 +60,17 @@ def check(pipeline: Path, settings: tuple[str, ...]) -> None:
         rows.append(("source", _replayed(config.source, config)))
     for label, text in rows:
         click.echo(f"{label:<9} {printable(text, 4_000)}")  # names of files and modules are in it
-    asked = "" if config.kafka is None else "; the broker was not asked"
+    asked = "" if config.kafka is None or sampled else "; the broker was not asked"
+    sample = None
+    if config.kafka is not None and sampled:
+        sample = of_topics(loaded)
+    elif config.kafka is None and loaded.source is not None:
+        sample = of_source(loaded)
+    for line in [] if sample is None else sample_lines(sample):
+        click.echo(printable(line, 4_000))
+    if sample is not None and sample.summary.dead_letters:
+        count = letters(sample.summary.dead_letters)
+        asked += f"; {count} among the first {sample.summary.read:,} events"
     click.echo(f"no mistakes found{asked}")
 
 
@@ -85,10 +105,10 @@ def _metrics(config: Config) -> str:
     if not config.metrics_port:
         return "none; set metrics.port to serve them"
     host = f"[{config.metrics_host}]" if ":" in config.metrics_host else config.metrics_host
-    told = f"http://{host}:{config.metrics_port}/metrics"
+    text = f"http://{host}:{config.metrics_port}/metrics"
     if config.metrics_allowed:
-        told += f", also by the names {', '.join(config.metrics_allowed)}"
-    return told
+        text += f", also by the names {', '.join(config.metrics_allowed)}"
+    return text
 
 
 def _replayed(table: SourceTable, config: Config) -> str:
@@ -117,17 +137,17 @@ def _labels(config: Config) -> list[tuple[str, str]]:
 
 def _security(security: Security) -> str:
     """Who connects and how; where the password is, never what it is."""
-    told = {
+    text = {
         "PLAINTEXT": "none: no encryption, no login",
         "SSL": "TLS",
         "SASL_SSL": "TLS",
         "SASL_PLAINTEXT": "none: the login and all data are unencrypted",
     }[security.protocol]
     if security.sasl:
-        told += f", logs in as {printable(security.user or '', 100)} by {security.mechanism}"
+        text += f", logs in as {printable(security.user or '', 100)} by {security.mechanism}"
     if security.tls:
-        told += f", trusts {security.ca_file or 'the certificate authorities of this machine'}"
-    return told + (f", client certificate {security.cert_file}" if security.cert_file else "")
+        text += f", trusts {security.ca_file or 'the certificate authorities of this machine'}"
+    return text + (f", client certificate {security.cert_file}" if security.cert_file else "")
 
 
 def _scope(scope: str) -> str:

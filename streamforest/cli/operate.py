@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PARTITION, PIPELINE
+from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PARTITION, PIPELINE, SET
 from streamforest.cli.report import number, percent
 from streamforest.errors import ConfigError
 from streamforest.runtime.config.load import MAIN, load_pipeline
@@ -23,15 +23,18 @@ from streamforest.runtime.operate.whatif import whatif as replay
 @click.command()
 @PIPELINE
 @click.argument("shadow")
+@SET
 @PARTITION
 @click.option("--wait", default=10.0, show_default=True, help="Seconds to wait until it is done.")
-def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> None:
+def promote(
+    pipeline: Path, shadow: str, settings: tuple[str, ...], partition: int | None, wait: float
+) -> None:
     """Make SHADOW publish from the next commit of PIPELINE on; `main` undoes it.
 
     The running process finds the request in its folder, carries it out at a commit and records it in the
     journal. If no process is running, the next one does.
     """
-    loaded = load_pipeline(pipeline, os.environ, ())
+    loaded = load_pipeline(pipeline, os.environ, settings)
     names = [model.name for model in loaded.config.models]
     if shadow not in names:
         raise ConfigError(f"{shadow}: no such model in {pipeline}; {nearest(shadow, names)}")
@@ -57,7 +60,8 @@ def promote(pipeline: Path, shadow: str, partition: int | None, wait: float) -> 
     multiple=True,
     required=True,
     metavar="KEY=VALUE",
-    help="A changed parameter of [model], e.g. n_trees=50. May be repeated.",
+    help="A changed parameter of [model], e.g. n_trees=50; or a setting of another table for both sides of "
+    "the comparison, e.g. run.folder=elsewhere. May be repeated.",
 )
 @PARTITION
 @ACCEPT_VERSION_CHANGE
@@ -74,7 +78,12 @@ def whatif(
     the snapshot; for a fair comparison, so does a copy with the current parameters.
     """
     flags = [c if "." in c.partition("=")[0] else f"model.{c}" for c in changes]
-    loaded = load_pipeline(pipeline, os.environ, ())
+    common = [flag for flag in flags if not flag.startswith("model.")]
+    if common == flags:
+        raise ConfigError(
+            "--set: name at least one parameter of [model] to change, e.g. n_trees=50"
+        )
+    loaded = load_pipeline(pipeline, os.environ, common)
     changed = load_pipeline(pipeline, os.environ, flags)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())

@@ -286,8 +286,8 @@ def _source_flags(
     flags = [] if events is None else [f"source.max_events={events}"]
     if order is not None:
         given = {"order": _order(order), "first": first, "every": every, "seed": seed}
-        told = {key: value for key, value in given.items() if value is not None}
-        flags += [f"source.schedule.{key}={json.dumps(value)}" for key, value in told.items()]
+        changed = {key: value for key, value in given.items() if value is not None}
+        flags += [f"source.schedule.{key}={json.dumps(value)}" for key, value in changed.items()]
     return flags
 
 

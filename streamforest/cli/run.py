@@ -16,6 +16,7 @@ import click
 from streamforest.cli import Failure
 from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PIPELINE, SET, check_servers
 from streamforest.cli.display import progress
+from streamforest.cli.page import LivePage, PartitionPages
 from streamforest.cli.report import became, report, shortfall
 from streamforest.errors import ConfigError
 from streamforest.io.codec.dead_letters import REASONS
@@ -23,14 +24,15 @@ from streamforest.io.codec.events import Format
 from streamforest.io.codec.remedies import REMEDIES
 from streamforest.io.kafka.topics import end_offset_sum
 from streamforest.io.log import Stopped
+from streamforest.io.tools.keep import keep
 from streamforest.io.tools.replay import ReplayOptions, replay
 from streamforest.observe import logs
 from streamforest.observe.accounting import Summary
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.row_log import RowLog
-from streamforest.observe.server import MetricsServer, Observed
 from streamforest.observe.telemetry import Listeners
+from streamforest.observe.trouble_log import TroubleLog
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.config.schema import Config
 from streamforest.runtime.factory import opened
@@ -41,6 +43,8 @@ from streamforest.testing.broker.server import Broker, default_folder
 from streamforest.text import printable
 
 log = logging.getLogger(__name__)
+
+QUIET_VARIABLE = "STREAMFOREST_QUIET"
 
 
 @click.command()
@@ -64,6 +68,8 @@ log = logging.getLogger(__name__)
 @click.option("--drain", is_flag=True, help="On Kafka: stop at the current end of the topics.")
 @click.option("--create-topics", is_flag=True, help="On Kafka: create missing topics.")
 @ACCEPT_VERSION_CHANGE
+@click.option("--page", is_flag=True, help="Serve the live page; on Kafka it always is.")
+@click.option("--keep", is_flag=True, help="Serve the live page, and go on after the end.")
 @click.option(
     "--allow-unlearned",
     is_flag=True,
@@ -92,6 +98,8 @@ def run(
     drain: bool,
     create_topics: bool,
     accept_version_change: bool,
+    page: bool,
+    keep: bool,
     allow_unlearned: bool,
     log_format: logs.Format | None,
     log_level: str | None,
@@ -99,13 +107,14 @@ def run(
 ) -> None:
     """Stream the events of PIPELINE, a TOML file, through its forest.
 
-    Each event is predicted, then learned. The run folder (runs/NAME by default, runs/NAME-broker with
-    --broker) holds the snapshots and, without a broker, the predictions. Running the same file again
-    continues where the last run stopped, however it stopped; the result is identical to an uninterrupted
-    run.
+    Each event is predicted, then learned. The run folder (runs/NAME by default) holds the snapshots and,
+    for a recorded source, the predictions. With --broker, folder and topics are those of NAME-broker.
+    Running the same file again continues where the last run stopped, however it stopped; the result is
+    identical to an uninterrupted run.
     """
     logs.set_up(log_level or ("warning" if quiet else "info"), log_format)
     with StopSignals() as signals, ExitStack() as stack:
+        stack.enter_context(_quiet_kernels())
         servers, own = None, False
         if broker is not None:
             servers, own = stack.enter_context(_broker(broker))
@@ -121,11 +130,15 @@ def run(
             _feed(loaded)
         if config.kafka is not None and config.kafka.model_scope == "partition":
             accept = accept_version_change
-            runs = _consume_each(stack, loaded, drain, create_topics, accept, max_events, signals)
+            runs = _consume_each(
+                stack, loaded, drain, create_topics, accept, max_events, signals, pipeline
+            )
+            if servers is not None:
+                _keep_predictions(config)
             _judge(runs, config, pipeline, allow_unlearned)
             return
         metrics = PipelineMetrics(config.name, REASONS)
-        _serve(stack, metrics, config)
+        live = stack.enter_context(LivePage(loaded, pipeline, metrics, page or keep))
         try:
             with opened(
                 loaded,
@@ -134,23 +147,35 @@ def run(
                 create_topics=create_topics,
                 accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
-                telemetry=Listeners(metrics, RowLog(REMEDIES)),
+                telemetry=Listeners(
+                    live.watch(metrics, fresh or own), RowLog(REMEDIES), TroubleLog()
+                ),
             ) as current:
                 gc.freeze()  # what is loaded by now is never garbage: keep it out of every collection
                 done = _consume(current, config.name, _total(loaded), max_events, signals, quiet)
+            if keep:
+                live.keep(lambda: signals.requested is not None)
         except Stopped as error:
             log.warning("Stopped by %s: %s", signals.requested, error)
             return
+        if servers is not None:
+            _keep_predictions(config)
         if done:
             _judge([current], config, pipeline, allow_unlearned)
 
 
-def _serve(stack: ExitStack, metrics: Observed, config: Config) -> None:
-    """Metrics and probes over HTTP, while the run lasts."""
-    if config.metrics_port:
-        stack.enter_context(
-            MetricsServer(metrics, config.metrics_host, config.metrics_port, config.metrics_allowed)
-        )
+@contextmanager
+def _quiet_kernels() -> Iterator[None]:
+    """The run logs that kernels are compiled; as a notice of their own it would be no record."""
+    before = os.environ.get(QUIET_VARIABLE)
+    os.environ[QUIET_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[QUIET_VARIABLE]
+        else:
+            os.environ[QUIET_VARIABLE] = before
 
 
 def _judge(runs: list[Run], config: Config, pipeline: Path, allowed: bool) -> None:
@@ -178,6 +203,7 @@ def _consume_each(
     accept: bool,
     max_events: int | None,
     signals: StopSignals,
+    file: Path,
 ) -> list[Run]:
     """A forest for each partition that this process is given; those that were read to their end."""
     if max_events is not None:
@@ -186,13 +212,13 @@ def _consume_each(
         )
     config = loaded.config
     metrics = WorkerMetrics(config.name, REASONS, REMEDIES)
-    _serve(stack, metrics, config)
+    live = stack.enter_context(LivePage(loaded, file, metrics, asked=False))
     with opened_workers(
         loaded,
         drain=drain,
         create_topics=create_topics,
         accept_version_change=accept,
-        telemetry=metrics,
+        telemetry=PartitionPages(metrics, live.site, config.run) if live.site else metrics,
     ) as workers:
         gc.freeze()
         ending = workers.consume(stop=lambda: signals.requested is not None)
@@ -242,6 +268,14 @@ def _feed(loaded: Pipeline) -> None:
             id=config.features.id,
         )
         replay(config.kafka.connection, loaded.source, options)
+
+
+def _keep_predictions(config: Config) -> None:
+    """The predictions as a file of the run folder: a broker of this run is gone when it ends."""
+    assert config.kafka is not None
+    path = config.run.folder / "predictions.jsonl"
+    count = keep(config.kafka.connection, config.topics.predictions, path, config.run.file_mode)
+    log.info("%s predictions of %s are in %s", f"{count:,}", config.topics.predictions, path)
 
 
 def _consume(

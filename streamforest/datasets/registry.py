@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from streamforest.datasets import generated
+from streamforest.datasets import changing, generated
 from streamforest.datasets.recorded import RecordedSet, missing_file
 from streamforest.datasets.schedule import schedule
 from streamforest.datasets.stream import Stream
@@ -38,6 +38,8 @@ class StreamSpec:
         Its classes come one after the other.
     text
         Its events are texts, for pipelines that make features of them.
+    long
+        A whole recording: the benchmark runs it only when asked for everything.
     """
 
     name: str
@@ -48,6 +50,7 @@ class StreamSpec:
     held_out: bool = False
     scheduled: bool = False
     text: bool = False
+    long: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -60,20 +63,24 @@ def register(spec: StreamSpec) -> None:
     _SPECS[spec.name] = spec
 
 
-def names(held_out: bool = False, scheduled: bool = False, text: bool = False) -> list[str]:
+def names(
+    held_out: bool = False, scheduled: bool = False, long: bool = False, text: bool = False
+) -> list[str]:
     """The streams of the tables, in their order; or those that settings were never chosen on; or
-    those whose classes come one after the other; or those of texts.
+    those whose classes come one after the other; or whole recordings; or those of texts.
 
     >>> names()[:3], names(held_out=True)[:2]
     (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
     >>> names(scheduled=True)
     ['letter-classes', 'clinc-classes', 'omniglot-classes']
+    >>> names(long=True)
+    ['electricity-all', 'covtype-100k']
     """
-    wanted = held_out, scheduled, text
+    wanted = held_out, scheduled, long, text
     return [
         name
         for name, spec in _SPECS.items()
-        if (spec.held_out, spec.scheduled, spec.text) == wanted
+        if (spec.held_out, spec.scheduled, spec.long, spec.text) == wanted
     ]
 
 
@@ -235,6 +242,24 @@ for _spec in (
     StreamSpec("sea", "SEA, four concepts, 10 % of the labels wrong", generated.sea, drifting=True),
     StreamSpec("rbf-drift", "random RBF whose centroids move", generated.rbf_drift, drifting=True),
     StreamSpec("random-tree", "labels by a random tree, numbers and codes", generated.random_tree),
+    StreamSpec(
+        "moving-squares",
+        "four squares that move into each other's places and back",
+        changing.moving_squares,
+        drifting=True,
+    ),
+    StreamSpec(
+        "rotating-board",
+        "a board that turns, and whose squares change owners and back",
+        changing.rotating_board,
+        drifting=True,
+    ),
+    StreamSpec(
+        "interchanging-blobs",
+        "15 Gaussians, of which more and more change places",
+        changing.interchanging_blobs,
+        drifting=True,
+    ),
 ):
     register(replace(_spec, held_out=True))
 
@@ -259,5 +284,21 @@ for _spec in (
     ),
 ):
     register(replace(_spec, scheduled=True))
+
+for _spec in (
+    StreamSpec(
+        "electricity-all",
+        "electricity, all 45,312 events",
+        _as_recorded("electricity", None),
+        "electricity",
+    ),
+    StreamSpec(
+        "covtype-100k",
+        "covtype, the first 100,000 events",
+        _as_recorded("covtype", 100_000),
+        "covtype",
+    ),
+):
+    register(replace(_spec, drifting=True, long=True))
 
 register(StreamSpec("texts", "short texts on three topics, 5,000 words", texts, text=True))

@@ -74,15 +74,33 @@ class RunLock:
                     "or give this one its own with --set run.folder=…"
                 ) from None
 
+    def is_alone(self) -> bool:
+        """Whether no other process shares the folder now."""
+        if sys.platform == "win32":
+            return False
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return True
+
     def release(self) -> None:
         """Let others in."""
         self._file.close()
 
 
-def claim(folder: Path, identity: Mapping[str, str], mode: int = FILE_MODE) -> None:
+def claim(
+    folder: Path,
+    identity: Mapping[str, str],
+    mode: int = FILE_MODE,
+    unused: Callable[[], bool] = lambda: False,
+) -> None:
     """Let a folder belong to one pipeline for ever; ConfigError if it belongs to another.
 
-    Processes of one group share it. Two pipelines would delete each other's snapshots.
+    Processes of one group share it. Two pipelines would delete each other's snapshots. A folder in which
+    nothing was read yet is `unused`, and may become another's.
     """
     path, ours = folder / "pipeline.json", json.dumps(dict(identity)).encode()
     try:
@@ -97,7 +115,7 @@ def claim(folder: Path, identity: Mapping[str, str], mode: int = FILE_MODE) -> N
         # another process of the group has just made it, or was killed doing so
         log.warning("%s cannot be read and is written again: %s", path, error)
         owner = None
-    if not isinstance(owner, dict):
+    if not isinstance(owner, dict) or (owner != dict(identity) and unused()):
         replace(path, ours, mode)
     elif owner != dict(identity):
         differs = ", ".join(f"{k} {shown(v)}" for k, v in owner.items() if identity.get(k) != v)
@@ -339,6 +357,11 @@ def committed_metadata(folder: Path) -> str | None:
     """What the last commit in a run folder says of the run's position."""
     commit = _read_commit(folder / _COMMIT)
     return str(commit["metadata"]) if commit else None
+
+
+def committed_sizes(folder: Path) -> dict[str, int]:
+    """The bytes of each file of a run folder that are committed; empty before the first commit."""
+    return dict(_read_commit(folder / _COMMIT).get("sizes", {}))
 
 
 class FileReader:

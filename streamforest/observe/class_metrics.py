@@ -36,7 +36,7 @@ class TopClasses(Collector):
     """
 
     def __init__(self, name: str, text: str, registry: CollectorRegistry, top: int = TOP) -> None:
-        self._name, self._text, self._most = name, text, top
+        self._name, self._text, self._max_shown = name, text, top
         self._volume: dict[Any, int] = {}
         self._shown: dict[Any, int] = {}
         self._other = 0
@@ -48,7 +48,7 @@ class TopClasses(Collector):
         with self._lock:
             for label, count in counts.items():
                 self._volume[label] = self._volume.get(label, 0) + count
-                if label in self._shown or len(self._shown) < self._most:
+                if label in self._shown or len(self._shown) < self._max_shown:
                     self._shown[label] = self._shown.get(label, 0) + count
                 else:
                     self._other += count
@@ -65,10 +65,10 @@ class TopClasses(Collector):
 
     def _replace(self) -> None:
         """Let classes that have grown clearly larger take the place of the smallest shown."""
-        if len(self._shown) < self._most or len(self._volume) <= self._most:
+        if len(self._shown) < self._max_shown or len(self._volume) <= self._max_shown:
             return
         waiting = [item for item in self._volume.items() if item[0] not in self._shown]
-        largest = heapq.nlargest(self._most, waiting, key=lambda item: item[1])
+        largest = heapq.nlargest(self._max_shown, waiting, key=lambda item: item[1])
         for label, count in largest:
             smallest = min(self._shown, key=lambda one: self._volume.get(one, 0))
             if count <= _AHEAD * self._volume.get(smallest, 0):
@@ -80,12 +80,12 @@ class TopClasses(Collector):
         """What a scrape sees. Two labels that print alike (1 and "1") share a series."""
         family = CounterMetricFamily(self._name, self._text, labels=["class"])
         with self._lock:
-            told: dict[str, int] = {}
+            counts_by_text: dict[str, int] = {}
             for label, count in self._shown.items():
                 text = printable(str(label), 64)
-                told[text] = told.get(text, 0) + count
-            told[OTHER] = told.get(OTHER, 0) + self._other
-        for text, count in told.items():
+                counts_by_text[text] = counts_by_text.get(text, 0) + count
+            counts_by_text[OTHER] = counts_by_text.get(OTHER, 0) + self._other
+        for text, count in counts_by_text.items():
             family.add_metric([text], count)
         yield family
 

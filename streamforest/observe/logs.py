@@ -20,7 +20,6 @@ from streamforest.text import printable
 Format = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 _OURS, _THEIRS = "streamforest", "kafka"
-_MAX_MESSAGE = 4_000  # characters
 
 
 class JsonLines(logging.Formatter):
@@ -33,7 +32,7 @@ class JsonLines(logging.Formatter):
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": printable(record.getMessage(), _MAX_MESSAGE),
+            "message": printable(record.getMessage()),
         }
         if record.exc_info and record.exc_info[0] is not None:
             fields["error"] = record.exc_info[0].__name__
@@ -46,7 +45,7 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Time, level, message."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        message = printable(record.getMessage(), _MAX_MESSAGE)
+        message = printable(record.getMessage())
         return f"{clock} {record.levelname.lower():<7} {message}"
 
 

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.row_log import RowLog
 from streamforest.observe.telemetry import Listener, Listeners
+from streamforest.observe.trouble_log import TroubleLog
 
 
 class WorkerMetrics(Collector):
@@ -40,7 +41,12 @@ class WorkerMetrics(Collector):
         metrics = PipelineMetrics(self._pipeline, self._reasons)
         with self._lock:
             self._workers[number] = metrics
-        return Listeners(metrics, RowLog(self._remedies, name=f"partition {number}"))
+        name = f"partition {number}"
+        return Listeners(metrics, RowLog(self._remedies, name=name), TroubleLog(name=name))
+
+    def metrics_of(self, number: int) -> PipelineMetrics:
+        """The metrics of a partition that is this process's."""
+        return self._workers[number]
 
     def forget(self, number: int) -> None:
         """The partition is another process's now."""

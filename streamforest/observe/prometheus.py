@@ -25,9 +25,12 @@ from streamforest.observe.class_metrics import TopClasses
 from streamforest.observe.evaluation import LabelWindow
 from streamforest.observe.histograms import BatchHistogram
 from streamforest.observe.label_metrics import LateMetrics
+from streamforest.observe.lag_metrics import LagMetrics
+from streamforest.observe.learning_metrics import LearningMetrics
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     BatchSampled,
+    ClassesBorn,
     CommitDoubted,
     CommitMade,
     EventRefused,
@@ -39,6 +42,8 @@ from streamforest.observe.telemetry import (
     ModelsChanged,
     NoveltyMeasured,
     Readiness,
+    Rebalanced,
+    RecordsRead,
     RoleChanged,
     RowsCounted,
     RowsRead,
@@ -140,7 +145,8 @@ class PipelineMetrics:
             _SLOW,
             registry,
         )
-        self._lag = gauge("consumer_lag_records", "Records not yet read.", ["topic", "partition"])
+        self._lag = LagMetrics(registry)
+        self._learning = LearningMetrics(registry)
         self._commits = counter("commits", "Commits.")
         self._doubts = counter("commits_in_doubt", "Commits whose outcome was unknown at first.")
         self._commit_seconds = histogram("commit_seconds", "Time of one commit.", _SLOW)
@@ -231,6 +237,12 @@ class PipelineMetrics:
                 self._why = event.reason
             case LogOpened():
                 self._trouble, self._ask_lag = event.trouble, event.lag
+            case RecordsRead():
+                self._lag.read(event.newest)
+            case ClassesBorn():
+                self._learning.born(len(event.labels))
+            case Rebalanced():
+                self._learning.rebalanced()
             case _:
                 assert_never(event)
 
@@ -239,8 +251,7 @@ class PipelineMetrics:
         self._iteration_at = now = time.monotonic()
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            for (topic, number), lag in self._ask_lag().items():
-                self._lag.labels(topic, str(number)).set(lag)
+            self._lag.look(self._ask_lag)
 
     def _advanced(self, batch: BatchAdvanced) -> None:
         name, truth, predicted = batch.model, batch.truth, batch.predicted
@@ -253,6 +264,7 @@ class PipelineMetrics:
         self._correct.labels(name).inc(sum(map(eq, truth, predicted)))
         if name == next(iter(self._windows)):
             self._by_class.add(Tally(truth))
+            self._learning.labelled(truth)
         self._batch.labels(name).observe(batch.seconds)
         self._learned.labels(name).set(batch.learned)
 
@@ -267,11 +279,13 @@ class PipelineMetrics:
             self._end_to_end.add(waits)
         if commit.newest_class_at:
             self._new_class.set(commit.newest_class_at)
+        recent = {name: window.accuracy for name, window in self._windows.items()}
+        self._learning.committed(recent, commit.measures)
         for name, classes in commit.classes.items():
             window = self._windows.get(name)
             self._classes.labels(name).set(len(classes))
             if window is not None:
-                self._accuracy.labels(name).set(window.accuracy or 0.0)
+                self._accuracy.labels(name).set(recent[name] or 0.0)
                 self._kappa.labels(name).set(window.kappa or 0.0)
                 self._recall.labels(name).set(window.recall(classes[-NEWEST:]))
 
@@ -286,7 +300,9 @@ class PipelineMetrics:
         now = time.monotonic()
         if now < self._measure_at:
             return
-        for name, summary in summaries().items():
+        found = summaries()
+        self._learning.replaced(found)
+        for name, summary in found.items():
             self._bytes.labels(name).set(summary.get("total_bytes", 0))
             if "fringe_bytes" in summary:
                 self._fringe.labels(name).set(summary["fringe_bytes"])

@@ -17,7 +17,7 @@ from streamforest.text import shown
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VERSION = re.compile(r"HTTP/(\d)\.(\d)")
-_MOST_FIELDS = 100
+_MAX_FIELDS = 100
 
 
 class Refused(Exception):
@@ -62,10 +62,8 @@ def parse_line(line: bytes) -> tuple[str, str, bool]:
 def parse(line: bytes, fields: Collection[bytes]) -> Request:
     """A request of its first line and its fields, each as it came."""
     method, path, needs_host = parse_line(line)
-    if len(fields) > _MOST_FIELDS:
-        raise Refused(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {_MOST_FIELDS} fields"
-        )
+    if len(fields) > _MAX_FIELDS:
+        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {_MAX_FIELDS} fields")
     found: dict[str, tuple[str, ...]] = {}
     for raw in fields:
         name, colon, value = raw.decode("latin-1").partition(":")

@@ -1,12 +1,12 @@
-"""The HTTP side: `/metrics`, `/livez`, `/readyz`. On 127.0.0.1 unless told otherwise.
+"""The HTTP side: the live page, `/metrics`, `/livez`, `/readyz`. On 127.0.0.1 unless set otherwise.
 
 Anybody who can connect can ask, and what a client does wrong is no traceback. All connections are served by
 one thread, which never waits for any of them; what takes time is worked out by two others. So a connection
 costs next to nothing, and probes are always answered:
 
-- Whoever has not yet asked holds one of `MOST_WAITING` places; the oldest is dropped for the newest.
+- Whoever has not yet asked holds one of `MAX_WAITING` places; the oldest is dropped for the newest.
 - `/livez` and `/readyz` are answered at once, whatever else is asked for. Anything else has one of
-  `MOST_ANSWERS` places, and is told to come back where there is none.
+  `MAX_ANSWERS` places, and is asked to come back where there is none.
 - A first line has 2 s, a whole request and its answer 10 s.
 """
 
@@ -29,13 +29,14 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, exposition
 
 from streamforest.errors import ConfigError
+from streamforest.observe.page.site import HEADERS, Site
 from streamforest.observe.requests import Refused, Request, check_host, parse, plain_name
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 128
+MAX_WAITING = 128
 """Connections at a time that have not asked, or are asked to leave."""
-MOST_ANSWERS = 16
+MAX_ANSWERS = 16
 """Answers at a time, beside those to probes."""
 _LINE_SECONDS = 2.0  # for the first line
 _SECONDS = 10.0  # for a whole request and its answer
@@ -97,22 +98,28 @@ class MetricsServer:
     """
 
     def __init__(
-        self, metrics: Observed, host: str, port: int, allowed: Collection[str] = ()
+        self,
+        metrics: Observed,
+        host: str,
+        port: int,
+        allowed: Collection[str] = (),
+        site: Site | None = None,
     ) -> None:
         self._metrics = metrics
+        self._site = site
         self._allowed = {plain_name(name) for name in (host, *allowed)}
         try:
             self._socket = _listening(host, port)
         except (OSError, UnicodeError) as error:
-            told = getattr(error, "strerror", None) or "no such host"
+            reason = getattr(error, "strerror", None) or "no such host"
             raise ConfigError(
-                f"metrics.port = {port}: cannot listen on {host} ({told}); "
+                f"metrics.port = {port}: cannot listen on {host} ({reason}); "
                 "choose another with --set metrics.port=…, or 0 for none"
             ) from error
         self.port = int(self._socket.getsockname()[1])
         self._probes: dict[str, Callable[[], _Answer]] = {
-            "/livez": lambda: _told("alive", metrics.why_not_alive()),
-            "/readyz": lambda: _told("ready", metrics.why_not_ready(), metrics.status()),
+            "/livez": lambda: _health("alive", metrics.why_not_alive()),
+            "/readyz": lambda: _health("ready", metrics.why_not_ready(), metrics.status()),
         }
         self._pages: dict[str, Callable[[Request], Awaitable[_Answer]]] = {
             "/metrics": self._everything,
@@ -196,7 +203,7 @@ class MetricsServer:
     def _wait(self, writer: asyncio.StreamWriter) -> None:
         """Give a connection a place among those from which nothing is known; the oldest has to go."""
         self._waiting[writer] = None
-        if len(self._waiting) <= MOST_WAITING:
+        if len(self._waiting) <= MAX_WAITING:
             return
         oldest = next(iter(self._waiting))
         del self._waiting[oldest]
@@ -206,7 +213,7 @@ class MetricsServer:
         if now - self._warned >= _WARN_EVERY:
             log.warning(
                 "metrics: more than %d connections ask nothing; the oldest are dropped, %d so far",
-                MOST_WAITING,
+                MAX_WAITING,
                 self._dropped,
             )
             self._warned = now
@@ -237,12 +244,10 @@ class MetricsServer:
                 )
             if request.path in self._probes:
                 return self._probes[request.path]()
-            if request.path not in self._pages:
-                raise Refused(HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz")
-            if len(self._answering) > MOST_ANSWERS:  # this one is among them
-                told = f"{MOST_ANSWERS} answers are under way; try again"
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, told, {"Retry-After": "1"})
-            return await self._pages[request.path](request)
+            if len(self._answering) > MAX_ANSWERS:  # this one is among them
+                reason = f"{MAX_ANSWERS} answers are under way; try again"
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "1"})
+            return await self._pages.get(request.path, self._page)(request)
         except Refused as refused:
             return _refusal(refused)
         except Exception as error:
@@ -256,6 +261,17 @@ class MetricsServer:
             self._workers, _encoded, self._metrics.registry, accept
         )
         return _Answer(HTTPStatus.OK, body, kind)
+
+    async def _page(self, request: Request) -> _Answer:
+        """The live page, its files and its numbers."""
+        found = None
+        if self._site is not None:
+            found = await self._loop.run_in_executor(self._workers, self._site.answer, request.path)
+        if found is None:
+            there = "/, /metrics" if self._site is not None else "/metrics"
+            raise Refused(HTTPStatus.NOT_FOUND, f"there are {there}, /livez and /readyz")
+        body, kind = found
+        return _Answer(HTTPStatus.OK, body, kind, HEADERS)
 
 
 async def _asked(reader: asyncio.StreamReader) -> Request | Refused | None:
@@ -287,11 +303,11 @@ def _refusal(refused: Refused) -> _Answer:
     return _Answer(refused.status, f"{refused.why}\n".encode(), headers=refused.headers)
 
 
-def _told(what: str, why_not: str | None, more: str = "") -> _Answer:
+def _health(what: str, why_not: str | None, more: str = "") -> _Answer:
     if why_not is None:
         return _Answer(HTTPStatus.OK, (f"{what}: {more}\n" if more else f"{what}\n").encode())
-    told = f"{why_not} ({more})" if more else why_not
-    return _Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not {what}: {told}\n".encode())
+    reason = f"{why_not} ({more})" if more else why_not
+    return _Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not {what}: {reason}\n".encode())
 
 
 def _encoded(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:

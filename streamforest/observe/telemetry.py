@@ -1,17 +1,28 @@
 """What a run reports about itself while it works: typed events, for whoever listens.
 
-Evaluation (`measures`) and Prometheus (`prometheus`) are two listeners. Events carry plain data; what is
-costly to find out is a function, which a listener calls only when it needs the answer.
+Evaluation (`measures`), Prometheus (`prometheus`) and the live page's history (`history`) are listeners.
+Events carry plain data; what is costly to find out is a function, which a listener calls only when it needs
+the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streamforest.observe.evaluation import Totals
+
+
+class Measured(Protocol):
+    """What a listener reads of a model's evaluation."""
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the whole stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,23 @@ class LogOpened:
 
     trouble: Callable[[], str | None]
     lag: Callable[[], Mapping[tuple[str, int], int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """A poll brought records."""
+
+    newest: Mapping[tuple[str, int], int]
+    """Timestamp of the last record of each partition that brought any, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassesBorn:
+    """A batch that is about to be learned brings classes that no model has seen."""
+
+    labels: Sequence[Any]
+    learned: int
+    """Events that the publishing model has learned before the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +155,11 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebalanced:
+    """The partitions were assigned again while the run owned some."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitDoubted:
     """The outcome of a commit is unknown, and the log has to be asked."""
 
@@ -142,6 +175,12 @@ class CommitMade:
     """When a class was last new, in seconds since 1970; 0 if never."""
     classes: Mapping[str, Sequence[Any]]
     """The classes of each model, in the order first seen."""
+    events: int = 0
+    """Events read so far, including those of earlier processes."""
+    main: str = ""
+    """The model that publishes."""
+    measures: Mapping[str, Measured] = field(default_factory=dict)
+    """The evaluation of each model; to be read while handling the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +233,8 @@ class Readiness:
 
 TelemetryEvent = (
     LogOpened
+    | RecordsRead
+    | ClassesBorn
     | BatchAdvanced
     | BatchSampled
     | NoveltyMeasured
@@ -204,6 +245,7 @@ TelemetryEvent = (
     | LabelsRecovered
     | IterationDone
     | Heartbeat
+    | Rebalanced
     | CommitDoubted
     | CommitMade
     | SnapshotStarted

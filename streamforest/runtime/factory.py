@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Literal, cast
 
 from streamforest.errors import RecoveryError
-from streamforest.io.codec.decoders import RecordDecoder, by_function, by_value
-from streamforest.io.codec.events import Format, decoder, fields_decoder, has_type
 from streamforest.io.features.reader import EventReader
-from streamforest.io.file_log import RunFolder, RunLock, by_row, claim, file_log
+from streamforest.io.file_log import RunFolder, RunLock, claim, file_log
 from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.settings import KafkaSettings, check_permissions, for_partition
 from streamforest.io.kafka.topics import ensure_topics
 from streamforest.io.log import Log
 from streamforest.observe.telemetry import Listener
+from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
+from streamforest.runtime.decoding import codec_rules, decoder_of, written_format
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
+from streamforest.runtime.processing.admission import Limits
 from streamforest.runtime.processing.loop import Run
 from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.processing.schedule import Settings
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -43,7 +48,7 @@ def opened(
     `accept_version_change` learns journalled events again that were learned by another rule.
     """
     config = pipeline.config
-    log: Log | None = None
+    run_log: Log | None = None
     with prepared(pipeline, create_topics):
         try:
             snapshots = SnapshotFolder(
@@ -52,14 +57,14 @@ def opened(
             if fresh:
                 snapshots.refuse_pinned()
                 snapshots.clear()  # before the commit that names one: what is left then says so
-            log = log_of(pipeline)
-            if isinstance(log.sink, RunFolder):
+            run_log = log_of(pipeline)
+            if isinstance(run_log.sink, RunFolder):
                 if fresh:
-                    log.sink.clear()
-                _refuse_lost_commit(log.sink, snapshots)
+                    run_log.sink.clear()
+                _refuse_lost_commit(run_log.sink, snapshots)
             run = new_run(
                 pipeline,
-                log,
+                run_log,
                 snapshots,
                 drain,
                 telemetry,
@@ -70,8 +75,8 @@ def opened(
             run.recover()
             yield run
         finally:
-            if log is not None:
-                log.close()
+            if run_log is not None:
+                run_log.close()
 
 
 @contextmanager
@@ -82,10 +87,24 @@ def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
     lock = RunLock(config.run.folder, shared=config.kafka is not None, mode=mode)
     try:
         if config.kafka is not None:
-            claim(config.run.folder, _identity(pipeline), mode)
+            claim(
+                config.run.folder,
+                _identity(pipeline),
+                mode,
+                lambda: not _has_read(config.run.folder) and lock.is_alone(),
+            )
             each = config.kafka.model_scope == "partition"
             where, partitions = config.kafka.connection, config.kafka.partitions
-            ensure_topics(where, config.topics, create_topics, partitions, each)
+            created = ensure_topics(where, config.topics, create_topics, partitions, each)
+            for name in created:
+                if name in config.topics.inputs:
+                    key = "events" if name == config.topics.events else "labels"
+                    log.warning(
+                        "topic %r did not exist and was created: topics.%s names it, and nothing has "
+                        "written to it yet",
+                        name,
+                        key,
+                    )
             check_permissions(kafka_settings(pipeline))
         yield
     finally:
@@ -103,19 +122,11 @@ def new_run(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Run:
     """A run that owns nothing yet. `source` says more of where its events come from."""
-    config = pipeline.config
     return Run(
         log,
         decoder_of(pipeline),
         pipeline.models,
-        limits_of(
-            list(pipeline.models.values()),
-            config.min_class_events,
-            config.max_pending_classes,
-            _codec_rules(pipeline),
-            config.max_text_bytes,
-            config.on_capacity,
-        ),
+        _limits(pipeline),
         snapshots,
         _settings(
             pipeline,
@@ -126,8 +137,34 @@ def new_run(
         {**_described(pipeline), **(source or {})},
         telemetry,
         stopping,
-        partial(EventReader, config.features, config.bounds),
+        _reader(pipeline),
     )
+
+
+def fresh_state(pipeline: Pipeline) -> RunState:
+    """The state of a pipeline before its first event."""
+    return RunState.new(pipeline.models, _limits(pipeline), late_rules(pipeline), _reader(pipeline))
+
+
+def _reader(pipeline: Pipeline) -> MakeReader:
+    return partial(EventReader, pipeline.config.features, pipeline.config.bounds)
+
+
+def _limits(pipeline: Pipeline) -> Limits:
+    config = pipeline.config
+    return limits_of(
+        list(pipeline.models.values()),
+        config.min_class_events,
+        config.max_pending_classes,
+        codec_rules(pipeline, late_rules(pipeline)),
+        config.max_text_bytes,
+        config.on_capacity,
+    )
+
+
+def _has_read(folder: Path) -> bool:
+    """Whether a snapshot in a run folder, or in that of a partition, is of any event."""
+    return any(path.stem != "s-000000000000" for path in folder.glob("**/s-*.safetensors"))
 
 
 def _identity(pipeline: Pipeline) -> dict[str, str]:
@@ -177,33 +214,6 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
     )
 
 
-def decoder_of(pipeline: Pipeline) -> RecordDecoder:
-    """From records to events: the codec, or the function that the pipeline names."""
-    config, source = pipeline.config, pipeline.source
-    rules = config.features
-    late, names = config.labels is not None, (rules.label, rules.id, rules.coarse)
-    if pipeline.decoder is None:
-        form = cast(Format, config.events_format)
-        typed = decoder(form, config.bounds, late, names) if has_type(names) else None
-        decode = by_value(typed, fields_decoder(form, config.bounds))
-    else:
-        topic = config.topics.events
-        if config.kafka is None:
-            assert source is not None
-            topic = source.topic
-        decode = by_function(pipeline.decoder, config.bounds, topic, late, names)
-    return by_row(decode, rules, config.bounds) if config.kafka is None else decode
-
-
-def _codec_rules(pipeline: Pipeline) -> str:
-    """By what messages become events, for the journal."""
-    rules = f"{pipeline.config.bounds.rules()} {pipeline.config.features.text()}"
-    if pipeline.decoder is not None:
-        rules += f" decoder={pipeline.decoder.name}"
-    late = late_rules(pipeline)
-    return rules if late is None else f"{rules} {late.told()}"
-
-
 def late_rules(pipeline: Pipeline) -> LateRules | None:
     """By what labels meet their events; None where every event brings its label."""
     labels = pipeline.config.labels
@@ -232,7 +242,7 @@ def _settings(
         top=config.top_k,
         pack=config.batch_messages,
         late=late_rules(pipeline),
-        events_format=cast(Format, config.events_format),
+        events_format=written_format(config),
         requests=requests,
         labels_topic=config.topics.labels,
         accept_version_change=accept,

@@ -20,6 +20,7 @@ from streamforest.observe.telemetry import Listener, NullTelemetry
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.factory import kafka_settings, new_run, prepared
+from streamforest.runtime.processing.adapters import warm_up
 from streamforest.runtime.processing.loop import Ending, Run
 
 log = logging.getLogger(__name__)
@@ -153,8 +154,7 @@ def opened_workers(
     """This process as a member of its group, its kernels compiled; it leaves at the end."""
     listener = NullWorkersTelemetry() if telemetry is None else telemetry
     with prepared(pipeline, create_topics):
-        for model in pipeline.models.values():
-            model.warm_up()
+        warm_up(pipeline.models.values())
         member = GroupMember(kafka_settings(pipeline))
 
         @contextmanager

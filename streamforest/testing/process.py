@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streamforest.io.failpoints import VARIABLE
 
-_START = "import sys; sys.argv[0] = 'streamforest'; from streamforest.cli import main; main()"
+_START = "import sys; sys.argv[0] = 'streamforest'; from streamforest.__main__ import main; main()"
 
 
 class Consumer:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from streamforest.bench.forest import models
+from streamforest.bench.forest import models, profiles
 from streamforest.bench.forest.model_process import ModelFailed, ModelProcess, Request
 from streamforest.bench.forest.report import COLUMNS
 from streamforest.cli import root
@@ -204,13 +204,56 @@ def test_ours_by_dicts_and_by_batches_and_at_equal_cpu_time(tmp_path: Path) -> N
 
 def test_profile_of_one_event(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    result = invoke("--profile", "--stream", "bananas", "--events", "400", "--json", str(out))
+    result = invoke("--breakdown", "--stream", "bananas", "--events", "400", "--json", str(out))
     assert result.exit_code == 0, result.output
     assert "dict to row" in result.stdout
     (found,) = json.loads(out.read_text())["profiles"]
     parts = found["dict_us"] + found["calls_us"] + found["kernel_us"]
     assert parts == pytest.approx(found["whole_us"])
-    assert invoke("--profile", "--model", "river-arf", "--events", "10").exit_code == 2
+    assert invoke("--breakdown", "--model", "river-arf", "--events", "10").exit_code == 2
+
+
+def test_rules_that_look_at_nothing_are_rows_but_no_rivals(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    result = invoke(
+        *("--stream", "bananas", "--events", "600", "--repeats", "1", "--trees", "2"),
+        *("--model", "consistent", "--model", "no-change", "--model", "majority", *MODELS[:2]),
+        *("--json", str(out)),
+    )
+    assert result.exit_code == 0, result.output
+    document = json.loads(out.read_text())
+    rows = {row["model"]: row for row in document["streams"][0]["rows"]}
+    y = load("bananas", events=600).y
+    same = float((y[1:] == y[:-1]).sum()) / 600
+    assert rows["no-change"]["accuracy"] == pytest.approx(same)
+    assert rows["no-change"]["kappa_temporal"] == 0
+    assert rows["no-change"]["trees"] is None
+    tree = rows["river-tree"]
+    assert tree["kappa_temporal"] == pytest.approx((tree["accuracy"] - same) / (1 - same))
+    assert abs(rows["majority"]["kappa"]) < 0.1
+    assert 0 < tree["kappa"] < tree["accuracy"]
+    (duel,) = document["duels"]
+    assert duel["rival"] == "river-tree"
+    assert {match["rival"] for match in document["streams"][0]["equal_cpu"]} == {"river-tree"}
+
+
+def test_a_profile_is_a_set_of_defaults(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    result = invoke(
+        *("--profile", "quick", "--stream", "bananas", "--events", "200", "--model", "no-change"),
+        *("--json", str(out)),
+    )
+    assert result.exit_code == 0, result.output
+    settings = json.loads(out.read_text())["settings"]
+    assert settings["streams"] == ["bananas"]
+    assert (settings["events"], settings["repeats"], settings["budget"]) == (200, 1, 20.0)
+    assert settings["equal_cpu"] == "off"
+    for profile in profiles.PROFILES:
+        told = profiles.defaults(profile)
+        assert {"moving-squares", "digits"} <= set(told["streams"])
+        assert len(set(told["streams"])) == len(told["streams"])
+    assert "covtype-100k" in profiles.defaults("full")["streams"]
+    assert invoke("--profile", "slow").exit_code == 2
 
 
 def test_names_are_listed() -> None:

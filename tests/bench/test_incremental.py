@@ -154,5 +154,5 @@ def test_mistakes_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ConfigError, match=r"pip install 'streamforest\[bench\]'"):
+    with pytest.raises(ConfigError, match=r"pip install scikit-learn"):
         baselines.models(5, 100, ("ncm",))

@@ -15,9 +15,9 @@ from streamforest import datasets
 from streamforest.bench import machine, output
 from streamforest.bench.forest.best_rivals import duels
 from streamforest.bench.forest.comparison import Settings, fit_trees, models
+from streamforest.bench.forest.contestant import Batches, ModelSpec, Setting, by_dicts
 from streamforest.bench.forest.measurement import Measurement, measure, windowed
 from streamforest.bench.forest.model_process import Request
-from streamforest.bench.forest.models import Batches, ModelSpec, Setting
 from streamforest.bench.forest.results import ForestResult, Row, Runs, StreamResult
 from streamforest.bench.forest.run_cache import RunCache
 from streamforest.datasets import Label, Stream
@@ -47,9 +47,7 @@ class Majority:
         return np.array(one_hot)
 
 
-MAJORITY = ModelSpec(
-    "majority", "majority", lambda s: models.by_dicts(Majority(), s.stream.features)
-)
+MAJORITY = ModelSpec("majority", "majority", lambda s: by_dicts(Majority(), s.stream.features))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +93,7 @@ def test_budget_cuts_a_run_short_and_says_so(stream: Stream) -> None:
             while time.process_time() < end:
                 pass
 
-    spec = ModelSpec("slow", "slow", lambda s: models.by_dicts(Slow(), s.stream.features))
+    spec = ModelSpec("slow", "slow", lambda s: by_dicts(Slow(), s.stream.features))
     found = measure(spec, Setting(stream, 1, 0), budget=0.05)
     assert found.truncated
     assert 50 <= found.events < len(stream)
@@ -110,7 +108,7 @@ def test_memory_is_what_the_model_holds(stream: Stream) -> None:
             super().__init__()
             self.hoard = np.ones(4_000_000)
 
-    spec = ModelSpec("hoarder", "hoarder", lambda s: models.by_dicts(Hoarder(), s.stream.features))
+    spec = ModelSpec("hoarder", "hoarder", lambda s: by_dicts(Hoarder(), s.stream.features))
     found = measure(spec, Setting(stream, 1, 0), events=100)
     assert found.memory_bytes is not None
     assert 28e6 < found.memory_bytes < 40e6
@@ -156,8 +154,25 @@ def test_speed_is_that_of_the_events_asked_for() -> None:
     assert run.cpu_us(75) == 2
 
 
+def test_kappa_is_accuracy_beyond_chance(stream: Stream) -> None:
+    labels = stream.y.tolist()
+    n = len(labels)
+    run = measure(MAJORITY, Setting(stream, 1, 0))
+    guesses: list[Any] = []
+    counted = Majority()
+    for x, y in stream.dicts():
+        guesses.append(counted.predict_one(x))
+        counted.learn_one(x, y)
+    chance = sum(guesses.count(k) / n * labels.count(k) / n for k in set(labels))
+    assert run.chance == pytest.approx(chance)
+    assert run.kappa == pytest.approx((run.accuracy() - chance) / (1 - chance))
+    same = float((stream.y[1:] == stream.y[:-1]).sum()) / n
+    assert run.kappa_temporal(stream.y) == pytest.approx((run.accuracy() - same) / (1 - same))
+
+
 def test_every_contestant_is_known_by_name() -> None:
     assert {"consistent", "consistent-batch", "river-arf", "capymoa-srp"} <= set(models.names())
+    assert {"no-change", "majority", "capymoa-samknn", "capymoa-sgbt"} <= set(models.names())
     with pytest.raises(ConfigError, match=r"'arf'.*river-arf"):
         models.get_spec("arf")
 

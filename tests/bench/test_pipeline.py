@@ -25,7 +25,7 @@ def test_the_share_is_the_median_of_the_rounds() -> None:
 
 
 def test_a_small_run(kafka_broker: Broker) -> None:
-    results = measure(kafka_broker.servers, 1_000, rounds=1)
+    results = measure(kafka_broker.servers, 1_000, rounds=1, partitions=3)
     assert [(r.shape, r.publishing) for r in results] == [
         (shape, way) for shape in ("named", "array") for way in GOALS
     ]

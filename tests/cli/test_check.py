@@ -53,13 +53,60 @@ def test_it_says_by_which_names_metrics_are_served(tmp_path: Path) -> None:
 def test_a_file_run_says_so_too(tmp_path: Path) -> None:
     text = '[pipeline]\nname = "p"\n[source]\ndataset = "bananas"\nmax_events = 50\n'
     done = invoke(tmp_path, text, "--set", "run.snapshot_interval_events=70")
-    assert done.stdout.splitlines()[-5:] == [
+    assert done.stdout.splitlines()[-7:] == [
         "events    50 of bananas",
         "commits   every 70 events",
         "snapshots every 70 events; the last 3 are kept",
         "metrics   none; set metrics.port to serve them",
+        "sampled   the first 50 events: 50 learned, 2 classes",
+        "columns   number: 1, 2",
         "no mistakes found",
     ]
+
+
+def table(tmp_path: Path, rows: list[str], more: str = "") -> list[str]:
+    """What `check` says about a CSV file, from its sample on."""
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    text = f'[pipeline]\nname = "p"\n[source]\nfile = "{tmp_path / "t.csv"}"\n[features]\n'
+    done = invoke(tmp_path, text + 'label = "kind"\n' + more)
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    return lines[next(i for i, line in enumerate(lines) if line.startswith("sampled")) :]
+
+
+def test_it_says_what_each_column_is_taken_for(tmp_path: Path) -> None:
+    rows = [
+        f"2024-01-{1 + i % 28:02d},{i}.5,{'rgb'[i % 3]},{'yes' if i % 2 else 'no'},{'ab'[i % 2]}"
+        for i in range(1_500)
+    ]
+    lines = table(tmp_path, ["day,amount,colour,paid,kind", *rows])
+    assert lines[0] == "sampled   the first 1,000 events: 1,000 learned, 2 classes"
+    assert any("amount" in line and "number: " in line for line in lines)
+    assert any("colour (3 values)" in line and "category: " in line for line in lines)
+    assert any("day (" in line and "date: " in line for line in lines)
+    assert lines[-1] == "no mistakes found"
+
+
+def test_it_says_what_would_be_refused_and_what_does_not_fit(tmp_path: Path) -> None:
+    rows = [f"{i},{'ab'[i % 2]}" for i in range(40)]
+    rows[20], rows[30] = "much,a", "1,2,3"
+    lines = table(tmp_path, ["amount,kind", *rows])
+    assert lines[0] == "sampled   the first 40 events: 39 learned, 1 dead letter (2.5 %), 2 classes"
+    assert (
+        "misfits   1 values of 'amount' are no number, and count as missing, e.g. 'much'" in lines
+    )
+    (refused,) = [line for line in lines if line.startswith("refused")]
+    assert refused.startswith("refused   invalid 1, the first at t.csv, row 31: ")
+    assert "line 32 has 3 cells, the header has 2" in refused
+    assert lines[-1] == "no mistakes found; 1 dead letter among the first 40 events"
+
+
+def test_a_sample_without_labels_says_so(tmp_path: Path) -> None:
+    lines = table(tmp_path, ["amount,kind", *(f"{i}," for i in range(30))])
+    assert lines[0] == "sampled   the first 30 events: 0 learned, 30 predicted only, 0 classes"
+    assert any(
+        line.startswith("warning   none of the first 30 records has the label") for line in lines
+    )
 
 
 def test_every_mistake_at_once(tmp_path: Path) -> None:

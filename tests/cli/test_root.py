@@ -25,7 +25,7 @@ from streamforest.errors import (
 def test_help_and_version_load_neither_numba_nor_river(argument: str) -> None:
     code = (
         "import sys\n"
-        "from streamforest.cli import main\n"
+        "from streamforest.__main__ import main\n"
         "sys.argv = ['streamforest', sys.argv[1]]\n"
         "try:\n"
         "    main()\n"

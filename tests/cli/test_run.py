@@ -7,6 +7,7 @@ import re
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,19 +67,23 @@ def test_a_run_ends_with_a_report_and_its_files() -> None:
 
 
 def test_metrics_are_served_by_the_names_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = import_module("streamforest.cli.run")
+    page = import_module("streamforest.cli.page")
     asked = []
 
-    def serve(*arguments: Any) -> AbstractContextManager[None]:
-        asked.append(arguments[1:])
-        return nullcontext()
+    def serve(*arguments: Any) -> AbstractContextManager[Any]:
+        asked.append(arguments[1:4])
+        return nullcontext(SimpleNamespace(port=arguments[2]))
 
-    monkeypatch.setattr(run, "MetricsServer", serve)
+    monkeypatch.setattr(page, "MetricsServer", serve)
     assert invoke("--max-events", "40").exit_code == 0
     assert asked == [], "a file run has none unless it is told to"
     set_ = ("metrics.port=9107", "metrics.host=::1", 'metrics.allowed_hosts=["consumer"]')
     assert invoke("--max-events", "40", *(a for s in set_ for a in ("--set", s))).exit_code == 0
     assert asked == [("::1", 9107, ("consumer",))]
+    asked.clear()
+    told = invoke("--max-events", "40", "--page").stderr
+    assert asked == [("127.0.0.1", 9108, ())]
+    assert "live page: http://127.0.0.1:9108/" in told
 
 
 def test_a_limited_run_says_where_it_stands_and_the_next_goes_on() -> None:

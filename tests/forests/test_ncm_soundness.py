@@ -123,6 +123,10 @@ def _growing(widths: list[tuple[int, int]]) -> Iterator[Event]:
             yield {f"f{j:05}": v for j, v in enumerate(values)}, int(rng.integers(0, 4))
 
 
+def _total_bytes(forest: NCMForestClassifier) -> int:
+    return inspection.total_bytes(forest._parts(), forest._retraining)
+
+
 def _most_numbers(forest: NCMForestClassifier) -> int:
     """Numbers in the largest matrix that a tree or the means measure with."""
     trees = [*forest._trees, *(job.tree() for job in forest._retraining.jobs)]
@@ -137,7 +141,7 @@ def test_no_matrix_is_widened_beyond_the_bound() -> None:
         forest.learn_one(x, y)
         assert _most_numbers(forest) <= 480 * 480
         if i % 20 == 0:
-            assert inspection.total_bytes(forest) <= inspection.max_bytes(forest)
+            assert _total_bytes(forest) <= forest.summary()["max_bytes"]
     assert {len(tree.metric) for tree in forest._trees} == {1}
 
 
@@ -150,7 +154,7 @@ def test_few_events_of_very_many_features_take_little(features: int) -> None:
     forest = NCMForestClassifier(seed=1)
     for r in range(60):
         forest.advance(rng.normal(size=(1, features)), [r % 3])
-        assert inspection.total_bytes(forest) < 4_000 * features
+        assert _total_bytes(forest) < 4_000 * features
     assert len(encode({"main": forest})) < 4_000 * features
 
 
@@ -164,7 +168,7 @@ def test_features_that_never_end_take_little(events: int) -> None:
     for r in range(events):
         x = {f"f{j:05}": float(rng.normal()) for j in range(30 * r, 30 * r + 30)}
         forest.learn_one(x, r % 3)
-        assert inspection.total_bytes(forest) < 100e6
+        assert _total_bytes(forest) < 100e6
         assert _most_numbers(forest) <= 480 * 480
     assert len(forest._features) == 30 * events
 
@@ -181,7 +185,7 @@ def test_a_wide_event_after_many_narrow_ones_takes_little(monkeypatch: pytest.Mo
     forest.advance(rng.normal(size=(70, 2_000)), rng.integers(0, 20, 70))
     assert sum(int(tree.info["n_rows"][0]) for tree in forest._trees) * 2_000 <= 1 << 22
     assert forest._memory.n <= 1_000 * 1_024 // 2_000 + 64
-    assert inspection.total_bytes(forest) <= inspection.max_bytes(forest)
+    assert _total_bytes(forest) <= forest.summary()["max_bytes"]
     assert sum(tree.cen.nbytes for tree in forest._trees) <= 2 * 4 * (1 << 22)
 
 

@@ -23,6 +23,7 @@ import pytest
 from support.events import blobs, growing_stream
 
 from streamforest import (
+    AutoForestClassifier,
     ConsistentForestClassifier,
     NCMForestClassifier,
     OnlineForestClassifier,
@@ -56,6 +57,11 @@ FORESTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "ncm-whitened": (
         NCMForestClassifier,
         {"strategy": "rtst", "memory": 500, "metric": "whitened", "side_search": 64},
+    ),
+    "auto": (AutoForestClassifier, {}),
+    "auto-bounded": (
+        AutoForestClassifier,
+        {"ring_rows": 1_000, "max_ring_bytes": 200_000, "max_nodes": 201, "memory": 500},
     ),
 }
 

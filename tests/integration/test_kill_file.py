@@ -5,10 +5,12 @@ The whole of it, with its tally: python -m pytest -m slow tests/integration/test
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,9 +53,16 @@ def finish(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in (*(folder / name for name in FILES), last)}
 
 
-def check(folder: Path, model: str, n: int, per_failpoint: int, random_kills: int) -> None:
+def check(
+    folder: Path,
+    model: str,
+    n: int,
+    per_failpoint: int,
+    random_kills: int,
+    lines: Callable[[int], list[bytes]] | None = None,
+) -> None:
     (folder / "integration_factory.py").write_text(FACTORY, encoding="utf-8")
-    (folder / "events.jsonl").write_bytes(b"\n".join(_lines(n)) + b"\n")
+    (folder / "events.jsonl").write_bytes(b"\n".join((lines or _lines)(n)) + b"\n")
     begun = time.monotonic()
     undisturbed = finish(pipeline(folder, "undisturbed", model))
     runs = [pipeline(folder, "killed-0", model)]
@@ -112,6 +121,28 @@ def _lines(n: int) -> list[bytes]:
 @pytest.mark.parametrize("model", [FOREST, RIVER], ids=["forest", "river"])
 def test_killed_on_a_file(tmp_path: Path, model: str) -> None:
     check(tmp_path, model, 12_000, per_failpoint=1 if model == FOREST else 0, random_kills=3)
+
+
+def _flat(n: int) -> list[bytes]:
+    """The same events as flat records, with a date and a text in each."""
+    start, found = dt.datetime(2026, 1, 1), []
+    for i, line in enumerate(_lines(n)):
+        try:
+            event = json.loads(line)
+            flat = {**event["x"], "label": event["y"], "id": i}
+        except (ValueError, KeyError, TypeError):
+            found.append(line)
+            continue
+        flat["when"] = (start + dt.timedelta(seconds=31 * i)).isoformat()
+        flat["note"] = f"parcel {i % 7} came {'late' if i % 3 else 'early'} today"
+        found.append(json.dumps(flat).encode())
+    return found
+
+
+def test_killed_on_flat_records(tmp_path: Path) -> None:
+    """Layout, types and the first dates are part of the state that recovery comes back to."""
+    model = f'{FOREST}\n[features]\nlabel = "label"\n'
+    check(tmp_path, model, 3_000, per_failpoint=0, random_kills=3, lines=_flat)
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_prometheus_scrapes_a_consumer(
             assert asked('sum(streamforest_learn_seconds_count{model="shade"})') > 0
             assert asked("streamforest_end_to_end_seconds_count") == sent
             assert asked("streamforest_snapshots_total") > 0
-            assert asked('streamforest_fringe_occupancy_ratio{model="main"}') > 0
+            until(lambda: asked('streamforest_fringe_occupancy_ratio{model="main"}') > 0)
             assert asked('streamforest_model_bytes{model="shade"}') > 0
             assert asked('streamforest_classes{model="main"}') == 12
             assert time.time() - asked("streamforest_last_new_class_timestamp_seconds") < 300
@@ -105,6 +105,15 @@ def test_prometheus_scrapes_a_consumer(
                 'streamforest_labelled_events_total{model="main"}'
             )
             assert asked("streamforest_build_info") == 1
+            assert asked("streamforest_class_births_total") == 12
+            until(lambda: asked("max(streamforest_consumer_lag_seconds)") == 0)
+            assert asked("count(streamforest_consumer_lag_seconds)") == 2
+            assert 0 < asked("streamforest_no_change_accuracy_ratio") < 0.5
+            assert asked('streamforest_kappa_temporal_ratio{model="main"}') > 0
+            assert time.time() - asked("streamforest_last_labelled_event_timestamp_seconds") < 300
+            ages = 'streamforest_class_age_{}{{model="main",age="1-10"}}'
+            assert asked(ages.format("events_total")) == 120
+            assert 0 < asked(ages.format("recall_ratio")) < 1
             _, metrics = get(f"http://127.0.0.1:{port}/metrics")
             checked = subprocess.run(
                 [tools[1], "check", "metrics"], input=metrics, text=True, capture_output=True

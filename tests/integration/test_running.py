@@ -185,7 +185,13 @@ def test_a_partition_that_brings_nothing_is_fetched_anew(
 def test_a_broker_interrupted_while_it_starts_leaves_nothing_behind(
     kafka_broker: Broker, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", "from streamforest.cli import main; main()", "broker", "start"]
+    command = [
+        sys.executable,
+        "-c",
+        "from streamforest.__main__ import main; main()",
+        "broker",
+        "start",
+    ]
     process = subprocess.Popen(
         [*command, "--ephemeral", "--port", "0"],
         env={**os.environ, "TMPDIR": str(tmp_path)},

@@ -246,7 +246,13 @@ def test_the_password_is_in_no_traceback(case: Case) -> None:
     )
     case.write(kafka)
     done = subprocess.run(
-        [sys.executable, "-c", "from streamforest.cli import main; main()", "run", str(case.path)],
+        [
+            sys.executable,
+            "-c",
+            "from streamforest.__main__ import main; main()",
+            "run",
+            str(case.path),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

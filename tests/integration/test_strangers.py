@@ -52,7 +52,7 @@ NASTY = {
     "long": "L" * 256,
     "combining": "Z\u0351\u036b\u0343\u036a" * 30,
 }
-MAIN = "from streamforest.cli import main; main()"
+MAIN = "from streamforest.__main__ import main; main()"
 PIPELINE = """
 [pipeline]
 name = "{name}"

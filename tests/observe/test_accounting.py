@@ -14,11 +14,15 @@ from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.observe.row_log import RowLog
 from streamforest.observe.telemetry import (
     EventRefused,
+    IterationDone,
     Listeners,
+    LogOpened,
     ModelsChanged,
+    Readiness,
     RowsCounted,
     RowsRead,
 )
+from streamforest.observe.trouble_log import TroubleLog
 
 
 def read(records: int, **more: int) -> RowsRead:
@@ -105,6 +109,31 @@ def test_dead_letters_are_logged_once_a_minute_for_each_reason(
     with caplog.at_level(logging.INFO, "streamforest"):
         listener.on_event(refused(40))
     assert caplog.records[-1].levelname == "WARNING", "more than 1 % by now"
+
+
+def test_a_broker_that_is_gone_and_back_is_logged_once_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now, reason = 0.0, None
+    listener = TroubleLog(clock=lambda: now, name="partition 3")
+    logs.tear_down()
+    with caplog.at_level(logging.INFO, "streamforest"):
+        listener.on_event(LogOpened(lambda: reason, dict))
+        for now, reason, ready in (  # noqa: B007
+            (2.0, "no partitions are assigned", False),
+            (4.0, None, True),
+            (6.0, "no answer from a:9092 for 7 s", True),
+            (6.5, None, True),
+            (8.0, "poll: another text", True),
+            (20.0, None, True),
+            (22.0, None, True),
+        ):
+            listener.on_event(Readiness(None if ready else "recovering"))
+            listener.on_event(IterationDone())
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "partition 3: nothing can be committed now: no answer from a:9092 for 7 s"),
+        ("INFO", "partition 3: commits can be made again, after 14 s"),
+    ]
 
 
 def test_metrics_show_what_became_of_the_rows_and_how_large_models_are() -> None:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from streamforest.errors import ConfigError
 from streamforest.observe import server
-from streamforest.observe.server import MOST_ANSWERS, MOST_WAITING, MetricsServer
+from streamforest.observe.server import MAX_ANSWERS, MAX_WAITING, MetricsServer
 
 ASK = b"GET /livez HTTP/1.0\r\n\r\n"
 METRICS = b"GET /metrics HTTP/1.0\r\n\r\n"
@@ -120,7 +120,7 @@ def test_probes_are_answered_whoever_else_is_connected(
             idle[-1].sendall(said)
         probed(serving)
         assert threading.active_count() <= before + 2
-        dropped = count + 1 - MOST_WAITING
+        dropped = count + 1 - MAX_WAITING
         for connection in idle[: max(0, dropped)]:  # the oldest, and only they
             assert rest(connection) == b""
         if said == b"":
@@ -135,7 +135,7 @@ def test_probes_are_answered_whoever_else_is_connected(
 def test_dropped_connections_are_told_of(
     serving: MetricsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "MOST_WAITING", 2)
+    monkeypatch.setattr(server, "MAX_WAITING", 2)
     with caplog.at_level(logging.WARNING), ExitStack() as stack:
         idle = [stack.enter_context(closing(connected(serving))) for _ in range(6)]
         for connection in idle[:4]:
@@ -176,10 +176,10 @@ def test_so_many_at_once_are_answered_beside_probes(
     slow = Slow()
     metrics.registry.register(slow)
     with ExitStack() as stack:
-        held = [stack.enter_context(closing(connected(serving))) for _ in range(MOST_ANSWERS)]
+        held = [stack.enter_context(closing(connected(serving))) for _ in range(MAX_ANSWERS)]
         for connection in held:
             connection.sendall(METRICS)
-        until(lambda: len(serving._answering) == MOST_ANSWERS)
+        until(lambda: len(serving._answering) == MAX_ANSWERS)
         more = asked(serving, METRICS)
         assert code(more) == 503
         assert b"\r\nRetry-After: 1\r\n" in more

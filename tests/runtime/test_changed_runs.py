@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamforest import ConsistentForestClassifier
+from streamforest import ConsistentForestClassifier, StreamForestClassifier
 from streamforest.errors import ChangedError
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.processing.models import limits_of, wrap_model
@@ -29,7 +29,7 @@ def refusal(
     limits = limits_of(list(wrapped.values()), 1, 10, "")
     state = RunState.new(wrapped, limits)
     state.main = main
-    plain = state.plain(was or source)
+    plain = state.jsonable(was or source)
     with pytest.raises(ChangedError) as caught:
         RunState.restored(models, plain, configured, limits, source)
     return str(caught.value)
@@ -58,3 +58,42 @@ def test_a_file_is_begun_anew_in_place_or_elsewhere() -> None:
 def test_a_promoted_model_must_stay() -> None:
     told = refusal({"main": forest()}, KAFKA, main="x")
     assert told.startswith("shadow.x was promoted and is no longer in the pipeline file; put it")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (
+            {"file": "e.csv", "events": 9, "checksum": "a"},
+            {"file": "f.csv"},
+            "source.file is 'f.csv'",
+        ),
+        (
+            {"file": "e.csv", "events": 9, "checksum": "a"},
+            {"events": 8, "checksum": "b"},
+            "the content of e.csv is another than it was",
+        ),
+        (
+            {"dataset": "digits", "events": 9, "checksum": "a", "schedule.seed": 0},
+            {"schedule.seed": 3, "checksum": "b"},
+            "source.schedule.seed is 3 and was 0",
+        ),
+        (
+            {"dataset": "digits", "events": 9, "checksum": "a"},
+            {"events": 5, "checksum": "b"},
+            "source.events is 5 and was 9",
+        ),
+    ],
+)
+def test_one_change_is_told_as_one(was: dict[str, Any], now: dict[str, Any], told: str) -> None:
+    text = refusal({"main": forest()}, {**was, **now}, was=was)
+    assert text.startswith(f"the run was begun with other settings: {told}")
+    assert text.count(" and was ") <= 1
+
+
+def test_another_kind_is_told_without_all_its_parameters() -> None:
+    text = refusal({"main": StreamForestClassifier(n_trees=2)}, FILE)
+    assert (
+        "model.kind is 'StreamForestClassifier' and was 'ConsistentForestClassifier'; put" in text
+    )
+    assert text.count(" and was ") == 1

@@ -121,11 +121,11 @@ def go_on(state: RunState) -> None:
     state.events += 1
     for partition in state.positions:
         state.positions[partition] += 1
-    json.dumps(state.plain(SOURCE), allow_nan=False)
+    json.dumps(state.jsonable(SOURCE), allow_nan=False)
 
 
 def test_forged_state_of_a_run() -> None:
-    plain = json.loads(json.dumps(new_state().plain(SOURCE)))
+    plain = json.loads(json.dumps(new_state().jsonable(SOURCE)))
     go_on(restored(copy.deepcopy(plain)))
     refused = let_through = 0
     for what, forged in forgeries(plain):

@@ -53,7 +53,7 @@ def run(several: list[Any], cut: int) -> tuple[RunState, list[int]]:
 def test_where_the_records_are_cut_changes_nothing() -> None:
     several = records(1_500)
     results = [run(several, cut) for cut in (1, 7, 500, 10_000)]
-    states = [state.plain({}) for state, _ in results]
+    states = [state.jsonable({}) for state, _ in results]
     assert states[0] == states[1] == states[2] == states[3]
     assert results[0][1] == results[3][1]
     counts = states[0]["labels"]["counts"]

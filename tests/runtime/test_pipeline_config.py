@@ -143,7 +143,7 @@ def test_values_of_a_strange_shape(tmp_path: Path) -> None:
 
 def test_unknown_kind_and_far_off_parameter_list_what_is_valid(tmp_path: Path) -> None:
     (kind,) = problems(tmp_path, GOOD, "model.kind=perceptron")
-    assert kind.endswith("no such model; valid are stream, ncm, consistent, online")
+    assert kind.endswith("no such model; valid are stream, ncm, auto, consistent, online")
     (name,) = problems(tmp_path, GOOD, "model.kind=consistent", "model.xyz=1")
     assert "unknown key in [model]; valid are kind, n_trees, lam" in name
 

@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from streamforest.cli import main, root
+from streamforest.__main__ import main
+from streamforest.cli import root
 from streamforest.io import failpoints
 from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.testing.forked import context

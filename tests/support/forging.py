@@ -41,6 +41,7 @@ _LOADING, _READY, _RAISED = "loading", "ready", "raised"
 _EXTREMES = (-1, 0, 2**31 - 1, 2**31, 2**40, 2**53 - 1, 2**53, 2**62)
 _FLOATS = (-1.0, 0.0, 0.5, 1.0, 1e15, 1e38, 1e300, 5e-324, float("nan"), float("inf"))
 _BOUNDED: dict[str, dict[str, Any]] = {
+    "AutoForestClassifier": {"max_ring_bytes": 80_000, "memory": 200, "swap_after": 128},
     "ConsistentForestClassifier": {"max_fringe_bytes": 20_000, "alpha0": 2},
     "NCMForestClassifier": {"memory": 200, "swap_after": 128, "strategy": "hirf"},
     "OnlineForestClassifier": {"max_fringe_bytes": 20_000, "min_samples": 10, "gamma": 0.001},

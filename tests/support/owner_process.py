@@ -75,7 +75,7 @@ class Process:
         state = self.run.state
         model = state.models["main"]
         posteriors = model.forest.predict_proba_many([{"a": 1.0, "b": 0.5}])
-        return json.dumps([state.plain({}), model.n_learned, str(posteriors)]).encode()
+        return json.dumps([state.jsonable({}), model.n_learned, str(posteriors)]).encode()
 
 
 def some_events(first: int, count: int) -> list[dict[str, Any]]:

@@ -251,6 +251,10 @@ class Made(NamedTuple):
 
 
 _BOUNDED: dict[str, list[dict[str, Any]]] = {
+    "AutoForestClassifier": [
+        {"memory": 150, "swap_after": 32, "blend_decay": 0.9},
+        {"ring_rows": 300, "max_ring_bytes": 20_000, "max_nodes": 31, "memory": 100},
+    ],
     "ConsistentForestClassifier": [
         {"alpha0": 1, "tau": 0.001, "lam": 2.0},
         {"max_fringe_bytes": 20_000, "max_nodes": 41, "voting": "hard", "p_ignore": 0.1},

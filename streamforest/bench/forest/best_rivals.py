@@ -91,7 +91,7 @@ def duels(result: ForestResult) -> list[Duel]:
     found = []
     for stream in result.streams:
         ours = stream.reference
-        rivals = [row for row in stream.measured() if not row.spec.ours]
+        rivals = [row for row in stream.measured() if row.spec.rival]
         if ours is not None and rivals:
             best = max(rivals, key=lambda rival: rival.lead_over(ours))
             found.append(Duel(stream, ours, best))

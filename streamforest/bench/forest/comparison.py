@@ -18,9 +18,9 @@ from typing import Protocol
 
 from streamforest import datasets
 from streamforest.bench.forest import models
+from streamforest.bench.forest.contestant import ModelSpec
 from streamforest.bench.forest.measurement import Measurement
 from streamforest.bench.forest.model_process import ModelAbsent, ModelFailed, Request
-from streamforest.bench.forest.models import ModelSpec
 from streamforest.bench.forest.results import EqualCpu, ForestResult, Row, Runs, StreamResult
 from streamforest.bench.forest.run_cache import CachedRunner, RunCache
 from streamforest.datasets import Stream
@@ -149,7 +149,7 @@ def run(
 
 
 def _run_stream(
-    stream: Stream, specs: list[models.ModelSpec], settings: Settings, watcher: Watcher
+    stream: Stream, specs: list[ModelSpec], settings: Settings, watcher: Watcher
 ) -> StreamResult:
     result = StreamResult(stream)
     cells = RunCache(settings.resume)
@@ -208,7 +208,7 @@ def _equal_cpu(
     """The second comparison, in the processes of the first."""
     if settings.equal_cpu == "off":
         return
-    rivals = [row for row in result.measured() if not row.spec.ours]
+    rivals = [row for row in result.measured() if row.spec.rival]
     ours = [row for row in result.measured() if row.spec.ours and row.spec.batches_of is None]
     if settings.equal_cpu == "best" and len(rivals) > 1 and ours:
         # Rivals may have come differently far: each is judged against ours over its own events.

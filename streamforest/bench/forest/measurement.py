@@ -12,6 +12,7 @@ What is measured, and how:
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.bench.forest.models import Batches, Contestant, ModelSpec, OneByOne, Setting
+from streamforest.bench.forest.contestant import Batches, Contestant, ModelSpec, OneByOne, Setting
 from streamforest.datasets import Label, Stream
 
 STEP = 50
@@ -43,6 +44,8 @@ class Measurement:
     memory_bytes: int | None
     truncated: bool
     """The budget ended before the stream did."""
+    chance: float = 0.0
+    """Share of events that as many answers of each class, given at random, would have got right."""
 
     @property
     def events(self) -> int:
@@ -62,6 +65,25 @@ class Measurement:
     def accuracy(self, events: int | None = None) -> float:
         """Share of correct predictions over the first `events` events, or all."""
         return float(self.correct[:events].mean())
+
+    @property
+    def kappa(self) -> float:
+        """Cohen's kappa: accuracy beyond chance, as a share of what chance leaves to be had."""
+        return beyond(self.accuracy(), self.chance)
+
+    def kappa_temporal(self, y: NDArray[Any]) -> float:
+        """The same beyond answering with the label before (Žliobaitė et al. 2015)."""
+        n = self.events
+        return beyond(self.accuracy(), float((y[1:n] == y[: n - 1]).sum()) / n)
+
+
+def beyond(accuracy: float, chance: float) -> float:
+    """The share of what `chance` leaves that `accuracy` has; 0 where nothing is left.
+
+    >>> beyond(0.9, 0.8), beyond(0.7, 0.8) < 0, beyond(1.0, 1.0)
+    (0.5, True, 0.0)
+    """
+    return round((accuracy - chance) / (1 - chance), 12) if chance < 1 else 0.0
 
 
 class _Clocks:
@@ -113,11 +135,13 @@ def measure(
     limit_ns = None if budget is None else int(budget * 1e9)
     done, cpu_ns = 0, 0
     steps: list[tuple[int, int]] = []
+    guessed: Counter[Label | None] = Counter()
     while done < n and (limit_ns is None or cpu_ns < limit_ns):
         end = min(done + step, n)
         labels: list[Label] = stream.y[done:end].tolist()
         guesses, spent = _advance(contestant, stream, done, labels, clocks)
         correct[done:end] = [guess == label for guess, label in zip(guesses, labels)]
+        guessed.update(guesses)
         cpu_ns += spent
         done = end
         steps.append((done, cpu_ns))
@@ -132,7 +156,13 @@ def measure(
         learn_us=latencies[1],
         memory_bytes=None if before is None or after is None else max(0, after - before),
         truncated=done < n,
+        chance=_chance(guessed, Counter(stream.y[:done].tolist()), done),
     )
+
+
+def _chance(guessed: Counter[Label | None], true: Counter[Label], n: int) -> float:
+    """How often answers and labels would agree if they had nothing to do with each other."""
+    return sum(count * guessed[label] for label, count in true.items()) / n**2
 
 
 def _advance(

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from streamforest.bench.forest import models
+from streamforest.bench.forest.contestant import ModelSpec, Setting
 from streamforest.bench.forest.measurement import Measurement, measure
 from streamforest.bench.machine import pin
 from streamforest.datasets import Stream
@@ -58,9 +59,7 @@ class ModelProcess:
     compiles everything and is thrown away.
     """
 
-    def __init__(
-        self, spec: models.ModelSpec, stream: Stream, trees: int, core: int | None
-    ) -> None:
+    def __init__(self, spec: ModelSpec, stream: Stream, trees: int, core: int | None) -> None:
         self.spec = spec
         context = _context()
         self._connection, theirs = context.Pipe()
@@ -150,7 +149,7 @@ def _serve(
     try:
         measure(
             spec,
-            models.Setting(stream, trees, seed=0),
+            Setting(stream, trees, seed=0),
             events=min(len(stream), WARM_UP_EVENTS),
             budget=WARM_UP_SECONDS,
         )
@@ -167,7 +166,7 @@ def _serve(
         try:
             result = measure(
                 spec,
-                models.Setting(stream, request.trees, request.seed),
+                Setting(stream, request.trees, request.seed),
                 request.events,
                 request.budget,
                 _throttled(lambda done: connection.send((_PROGRESS, done))),
@@ -192,7 +191,7 @@ def _throttled(tell: Callable[[int], None], seconds: float = 0.1) -> Callable[[i
     return maybe
 
 
-def _why_not(spec: models.ModelSpec, error: Exception) -> tuple[str, str]:
+def _why_not(spec: ModelSpec, error: Exception) -> tuple[str, str]:
     """How to report a failed warm-up: a missing rival is not a failure of the benchmark."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     if isinstance(error, ModuleNotFoundError) and spec.optional:

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from streamforest import StreamForestClassifier
 from streamforest.bench.forest import models
+from streamforest.bench.forest.contestant import BATCH
 from streamforest.datasets import Stream
 from streamforest.errors import ConfigError
 from streamforest.kernels.stream.baselines import SILENT
@@ -84,7 +85,7 @@ def profile(stream: Stream, name: str, trees: int, seed: int = 0) -> Profile:
         known = [other for other in models.names() if models.get_spec(other).ours]
         raise ConfigError(f"model {name!r} is not ours; choose from: {', '.join(known)}")
     if len(stream) < 2:
-        raise ConfigError(f"stream {stream.name!r} has {len(stream)} event; --profile needs 2")
+        raise ConfigError(f"stream {stream.name!r} has {len(stream)} event; --breakdown needs 2")
     half = len(stream) // 2
     X, y = stream.X, stream.y.tolist()
     dicts = [x for x, _ in stream.dicts()]
@@ -102,7 +103,7 @@ def profile(stream: Stream, name: str, trees: int, seed: int = 0) -> Profile:
             model._one_row(x, learn=False)
             model._one_row(x, learn=True)
 
-    def batches(model: Any, start: int, end: int, size: int = models.BATCH) -> None:
+    def batches(model: Any, start: int, end: int, size: int = BATCH) -> None:
         for i in range(start, end, size):
             stop = min(i + size, end)
             model.advance(X[i:stop], y[i:stop])

@@ -11,6 +11,7 @@ from rich.table import Table
 from streamforest import datasets
 from streamforest.bench.forest import models
 from streamforest.bench.forest.comparison import Settings
+from streamforest.bench.forest.contestant import BATCH
 from streamforest.bench.forest.measurement import Latency
 from streamforest.bench.forest.results import ForestResult, Row, Runs, StreamResult
 from streamforest.bench.machine import choose_core
@@ -64,6 +65,8 @@ def _recall(result: StreamResult, row: Row, runs: Runs) -> str:
 COLUMNS: tuple[Column, ...] = (
     Column("trees", lambda result, row, runs: NONE if row.trees is None else str(row.trees)),
     Column("accuracy", _accuracy),
+    Column("kappa", lambda result, row, runs: f"{runs.kappa:.3f}"),
+    Column("kappa-t", lambda result, row, runs: f"{runs.kappa_temporal(result.stream):.3f}"),
     Column("first 1,000", lambda result, row, runs: f"{runs.accuracy(EARLY):.4f}"),
     Column("points above ours", _lead),
     Column("events/s", lambda result, row, runs: f"{runs.events_per_second:,.0f}"),
@@ -173,8 +176,9 @@ def _how_measured(result: ForestResult) -> str:
         "speed and latency are medians, accuracy is the mean over seeds.",
         "Events/s by CPU time of predict and learn, after a warm-up. 'Ours … is n×': our forest "
         "takes 1/n of the row's CPU time; "
-        f"batches are of {models.BATCH} rows. MB: memory the process gained by the run; "
+        f"batches are of {BATCH} rows. MB: memory the process gained by the run; "
         "for Java the live heap.",
+        "Kappa: accuracy beyond chance; kappa-t: beyond answering with the label before (below 0: worse).",
     ]
     kept = sum(stream_result.kept for stream_result in result.streams)
     if kept:
@@ -211,6 +215,10 @@ def print_listing(console: Console) -> None:
         (
             "Streams whose classes come one after the other (--scheduled)",
             [(name, datasets.get_spec(name).about) for name in datasets.names(scheduled=True)],
+        ),
+        (
+            "Whole recordings (--profile full)",
+            [(name, datasets.get_spec(name).about) for name in datasets.names(long=True)],
         ),
         ("Models", [(name, models.get_spec(name).about) for name in models.names()]),
         (

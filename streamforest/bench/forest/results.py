@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamforest.bench.forest.contestant import ModelSpec
 from streamforest.bench.forest.measurement import Latency, Measurement, events_to_recall, windowed
-from streamforest.bench.forest.models import ModelSpec
 from streamforest.datasets import Stream
 
 if TYPE_CHECKING:
@@ -53,6 +53,17 @@ class Runs:
     def accuracy(self, events: int | None = None) -> float:
         """Mean over the seeds."""
         return fmean(self.accuracies(events))
+
+    @property
+    def kappa(self) -> float:
+        """Cohen's kappa, the mean over the seeds."""
+        return fmean(median(run.kappa for run in runs) for runs in self.by_seed.values())
+
+    def kappa_temporal(self, stream: Stream) -> float:
+        """Kappa against answering with the label before, the mean over the seeds."""
+        return fmean(
+            median(run.kappa_temporal(stream.y) for run in runs) for runs in self.by_seed.values()
+        )
 
     @property
     def memory_bytes(self) -> int | None:
@@ -210,6 +221,8 @@ class StreamResult:
             "runs": len(runs.all),
             "accuracy": runs.accuracy(),
             "accuracy_first_1000": runs.accuracy(1_000),
+            "kappa": runs.kappa,
+            "kappa_temporal": runs.kappa_temporal(self.stream),
             "accuracy_spread": pstdev(runs.accuracies()),
             "accuracy_above_ours_at_same_events": reference and row.lead_over(reference),
             "events_per_second": runs.events_per_second,

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from streamforest.bench import machine
+from streamforest.bench.forest.contestant import ModelSpec
 from streamforest.bench.forest.measurement import Measurement
 from streamforest.bench.forest.model_process import ModelProcess, Request
-from streamforest.bench.forest.models import ModelSpec
 from streamforest.datasets import Stream
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class RunCache:
                     learn_us=_latency(about["learn_us"]),
                     memory_bytes=about["memory_bytes"],
                     truncated=about["truncated"],
+                    chance=about["chance"],
                 )
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
@@ -70,6 +71,7 @@ class RunCache:
             "learn_us": run.learn_us,
             "memory_bytes": run.memory_bytes,
             "truncated": run.truncated,
+            "chance": run.chance,
             "budget": request.budget,
             "cell": describe(spec, stream, request, repeat),
             "versions": machine.versions(),

@@ -200,7 +200,7 @@ def whole_pipeline(where: str | Connection, topic: str, n: int, pack: bool) -> P
             ended = now()
             for clock in CLOCKS:
                 ended[clock] -= parts.total(clock)
-            parts.add("decode, admit, the loop itself", begun, ended)
+            parts.add("decode, admit, messages, the loop itself", begun, ended)
             parts.events = run.events
     return parts
 
@@ -229,7 +229,6 @@ def timed_steps(run: Run, parts: Parts) -> None:
 
     timed(run.log.source, "poll", "poll")
     timed(run, "_advance_models", "advance, top classes, measures")
-    timed(run, "_publish", "prediction messages")
     timed(run.committer, "send", "commit: publish, journal, offsets")
 
 
@@ -292,6 +291,6 @@ def report(results: list[Result], clock: str = "wall", partitions: int = 1) -> s
 def _table(side: str, rounds: list[Parts], clock: str) -> Iterator[str]:
     for part in rounds[0].seconds:
         each = median(parts.seconds[part][clock] / parts.events for parts in rounds)
-        yield f"    {side:<9} {part:<36} {each * 1e6:>7.1f}"
+        yield f"    {side:<9} {part:<41} {each * 1e6:>7.1f}"
     whole = median(parts.each(clock) for parts in rounds)
-    yield f"    {side:<9} {'all':<36} {whole * 1e6:>7.1f}"
+    yield f"    {side:<9} {'all':<41} {whole * 1e6:>7.1f}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from streamforest.cli.bench import JSON_FILE, PLOT_FILE
 
@@ -71,10 +73,19 @@ from streamforest.cli.bench import JSON_FILE, PLOT_FILE
     help="Plot accuracy over events to this folder, one file per stream.",
 )
 @click.option(
-    "--profile", is_flag=True, help="Show where our forest spends the time of one event, and exit."
+    "--profile",
+    type=click.Choice(("quick", "table", "full")),
+    help="Defaults: minutes (4 streams, 2,000 events), all tables, or every stream with 3 seeds.",
+)
+@click.option(
+    "--breakdown",
+    is_flag=True,
+    help="Show where our forest spends the time of one event, and exit.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the streams and the models, and exit.")
+@click.pass_context
 def forest(
+    context: click.Context,
     streams: tuple[str, ...],
     models: tuple[str, ...],
     held_out: bool,
@@ -93,34 +104,48 @@ def forest(
     json_file: Path | None,
     plot_file: Path | None,
     plot_folder: Path | None,
-    profile: bool,
+    profile: str | None,
+    breakdown: bool,
     listing: bool,
 ) -> None:
     """Our forests against River, CapyMOA and onelearn: same streams, same order, one core.
 
     Shows prequential accuracy, events/s, memory and latency at an equal number of trees, and
-    accuracy at equal CPU time. --stream and --model may be repeated; without them, all are run. Recorded
+    accuracy at equal CPU time. --stream and --model may be repeated; without them, all are run. With
+    --profile, what else is given counts instead of the profile's. Recorded
     streams need the folder that STREAMFOREST_DATA names; a missing one is skipped, and the output says why.
     """
     from streamforest.bench import output
-    from streamforest.bench.forest import best_rivals, plots, report
+    from streamforest.bench.forest import best_rivals, plots, profiles, report
     from streamforest.bench.forest import comparison as benchmark
     from streamforest.bench.forest.results import ForestResult
     from streamforest.errors import StreamForestError
 
+    chosen: dict[str, Any] = {
+        "streams": streams,
+        "events": events,
+        "budget": budget,
+        "repeats": repeats,
+        "seeds": seeds,
+        "short_seeds": short_seeds,
+        "equal_cpu": equal_cpu,
+    }
+    if profile is not None:
+        given = {name for name in chosen if _is_given(context, name)}
+        if held_out or scheduled:
+            given.add("streams")
+        told = profiles.defaults(profile)
+        chosen |= {name: value for name, value in told.items() if name not in given}
+    seeds, short_seeds = chosen.pop("seeds"), chosen.pop("short_seeds")
     settings = benchmark.Settings(
-        streams=streams,
+        **chosen,
         models=models,
         held_out=held_out,
         scheduled=scheduled,
         trees=trees,
         our_trees=our_trees,
-        events=events,
-        budget=budget,
-        repeats=repeats,
         seeds=tuple(range(seed, seed + seeds)),
         short_seeds=tuple(range(seed, seed + (seeds if short_seeds is None else short_seeds))),
-        equal_cpu=equal_cpu,
         max_trees=max_trees,
         resume=resume,
     )
@@ -131,8 +156,8 @@ def forest(
     if listing:
         report.print_listing(console)
         return
-    if profile:
-        _profile(streams, models, trees, events, seed, json_file)
+    if breakdown:
+        _breakdown(streams, models, trees, events, seed, json_file)
         return
     with output.Bar() as bar:
 
@@ -154,7 +179,12 @@ def forest(
         raise StreamForestError("\n".join(["models failed:", *result.failures]))
 
 
-def _profile(
+def _is_given(context: click.Context, name: str) -> bool:
+    """Whether the user has given this option."""
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _breakdown(
     streams: tuple[str, ...],
     models: tuple[str, ...],
     trees: int,
@@ -178,7 +208,7 @@ def _profile(
     console.print(output.versions_line(), style="dim", markup=False)
     if json_file is not None:
         content = {"profiles": [one.as_json() for one in found]}
-        output.write_json(json_file, "forest --profile", content)
+        output.write_json(json_file, "forest --breakdown", content)
 
 
 @click.command()

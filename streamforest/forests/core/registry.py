@@ -81,7 +81,7 @@ def kinds() -> list[str]:
     """The names that `[model] kind` may have.
 
     >>> kinds()
-    ['stream', 'ncm', 'consistent', 'online']
+    ['stream', 'ncm', 'auto', 'consistent', 'online']
     """
     return list(_ENTRIES)
 
@@ -104,5 +104,6 @@ def find_class(name: str) -> Entry | None:
 _HOME = "streamforest.forests"
 register(Entry("stream", f"{_HOME}.stream.forest:StreamForestClassifier"))
 register(Entry("ncm", f"{_HOME}.ncm.forest:NCMForestClassifier"))
+register(Entry("auto", f"{_HOME}.auto.forest:AutoForestClassifier"))
 register(Entry("consistent", f"{_HOME}.candidate.consistent:ConsistentForestClassifier"))
 register(Entry("online", f"{_HOME}.candidate.online:OnlineForestClassifier"))

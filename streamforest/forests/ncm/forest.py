@@ -362,4 +362,10 @@ class NCMForestClassifier(NCMProcessing):
         tree was wrong lately.
         """
         with self._lock:
-            return inspection.summary(self)
+            return {
+                "learned": self._n_learned,
+                "classes": len(self._labels),
+                "features": len(self._features),
+                **inspection.summary(self._parts(), self._retraining, len(self._labels)),
+                "capacity": self._features.totals(),
+            }

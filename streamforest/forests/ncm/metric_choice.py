@@ -84,9 +84,10 @@ class MetricChoice:
 
     def note_errors(self, info: NDArray[np.void], events: int, learned: int) -> None:
         """Update the errors by those of young trees (their `info`) in an epoch of so many events."""
-        young = info[learned - info["born"] <= _YOUNG]
-        wrong = np.bincount(young["metric"], young["errors"], minlength=METRICS)
-        judged = np.bincount(young["metric"], minlength=METRICS) * float(events)
+        young = learned - info["born"] <= _YOUNG
+        metric = info["metric"][young]
+        wrong = np.bincount(metric, info["errors"][young], minlength=METRICS)
+        judged = np.bincount(metric, minlength=METRICS) * float(events)
         for kind in np.flatnonzero(judged).tolist():
             keep = (1.0 - _RATE) ** judged[kind]
             share = wrong[kind] / judged[kind]

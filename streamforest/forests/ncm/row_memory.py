@@ -44,7 +44,7 @@ class RowMemory:
     def __init__(self, capacity: int, swap_after: int, seed: np.uint64) -> None:
         self.capacity = capacity
         self.seed = seed
-        self._max_slots = capacity + swap_after + 4 * EPOCH
+        self.swap_after = swap_after
         self.arrays = _empty(EPOCH, padded(0))
         self.of_class = np.zeros(8, np.int64)  # rows of each class
         self.n = 0  # rows
@@ -75,7 +75,8 @@ class RowMemory:
         if n <= len(self._free):
             return False
         old = len(self.arrays.label)
-        new = max(min(2 * old, self._max_slots), old + n)
+        bound = self.capacity + self.swap_after + 4 * EPOCH
+        new = max(min(2 * old, bound), old + n)
         self.arrays = grown(self.arrays, slots=new)
         self.arrays.number[old:] = -1
         self._free.extend(range(old, new))

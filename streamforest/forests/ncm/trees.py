@@ -15,7 +15,7 @@ from streamforest.forests.ncm.columns import ColumnTable
 from streamforest.forests.ncm.row_memory import Evicted, RowMemory
 from streamforest.kernels.ncm import bagging
 from streamforest.kernels.ncm.advance import WANT_ARRAY, WANT_ROWS, WANT_TREE
-from streamforest.kernels.ncm.layout import TREE_ARRAYS, Tree
+from streamforest.kernels.ncm.layout import TREE, TREE_ARRAYS, Tree
 from streamforest.kernels.ncm.row_memory import forget_in_all, padded
 
 
@@ -73,7 +73,7 @@ class TreeStore:
 
     def put(self, t: int, tree: Tree) -> None:
         """Let `tree` be tree `t`."""
-        self.table[t] = TREE_ARRAYS.addresses(tree)
+        TREE_ARRAYS.update(self.table[t], self._trees[t], tree)
         self._trees[t] = tree
 
     def replace_all(self, trees: list[Tree]) -> None:
@@ -139,7 +139,10 @@ class TreeStore:
 
     def info(self) -> NDArray[np.void]:
         """The records of all trees."""
-        return np.concatenate([tree.info for tree in self._trees])
+        out = np.empty(len(self), TREE)
+        for t, tree in enumerate(self._trees):
+            out[t] = tree.info[0]
+        return out
 
     def reset_counts(self) -> None:
         """A new epoch begins."""

@@ -71,12 +71,26 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], model: str = "main") -> Any:
     """The forest or pipeline that `save` wrote: it goes on bit for bit as if never saved.
 
-    A snapshot of `streamforest run` holds the shadows beside the main model, by their names.
+    A snapshot of `streamforest run` holds the shadows beside the main model, by their names. A run folder
+    stands for its newest snapshot.
     """
+    path = _newest(Path(path)) if os.path.isdir(path) else path
     models, _ = read(path)
     if model not in models:
         raise SnapshotError(f"{path} holds no model {model!r}; it has {', '.join(sorted(models))}")
     return models[model]
+
+
+def _newest(folder: Path) -> Path:
+    """The newest snapshot of a run folder, or of the folder `snapshots` in it."""
+    found = [*folder.glob("s-*.safetensors"), *folder.glob("snapshots/s-*.safetensors")]
+    if found:
+        return max(found, key=lambda path: (len(path.name), path.name))
+    parts = ", ".join(sorted(path.name for path in folder.glob("partition-*"))[:5])
+    remedy = (
+        f"give the folder of a partition: {parts}" if parts else "expected a run folder or a file"
+    )
+    raise SnapshotError(f"{folder} holds no snapshot; {remedy}")
 
 
 def write(

@@ -47,6 +47,13 @@ REASONS = (
 """Every value that the reason can have: it is a metric's label too."""
 
 
+def place_of(record: Any, partition: Partition) -> str:
+    """Where a record is, for people: a row of a file, or an offset of a topic's partition."""
+    if getattr(record, "is_row", False):
+        return f"{partition[0]}, row {record.offset + 1}"
+    return f"{partition[0]}-{partition[1]}@{record.offset}"
+
+
 def dead_letter(record: Any, partition: Partition, error: Exception, reason: str) -> OutputRecord:
     """The message that says why a record was refused."""
     value = record.value

@@ -81,25 +81,54 @@ class Function:
         return f"{self.spec}@{self.version}" if self.version else self.spec
 
 
-def by_value(decode: Decoder | None, fields: FieldsDecoder) -> RecordDecoder:
-    """The codec, which reads the value; the key only has to be short enough to be sent on."""
+def by_value(
+    decode: Decoder | None, fields: FieldsDecoder, id_name: str = NAMES[1]
+) -> RecordDecoder:
+    """The codec, which reads the value; the key only has to be short enough to be sent on.
 
-    def value_of(record: Any) -> bytes | None:
+    A CloudEvent in binary mode has its id, type and time in the headers.
+    """
+
+    def decode_fields(record: Any) -> dict[str, Any]:
         if record.key is not None:
             _check_key(record.key)
-        value: bytes | None = record.value
-        return value
+        found = fields(record.value)
+        if record.headers:
+            event = cloud_event(record.headers)
+            if "ce_id" in event:
+                found.setdefault(id_name, event.pop("ce_id"))
+            found.update(event)
+        return found
 
     if decode is None:
-        return RecordDecoder(None, lambda record: fields(value_of(record)))
+        return RecordDecoder(None, decode_fields)
     typed = decode
 
     def decode_event(record: Any) -> Event:
         if record.key is not None:
             _check_key(record.key)
-        return typed(record.value)
+        event = typed(record.value)
+        if record.headers and event.id is None:
+            event.id = cloud_event(record.headers).get("ce_id")
+        return event
 
-    return RecordDecoder(decode_event, lambda record: fields(value_of(record)))
+    return RecordDecoder(decode_event, decode_fields)
+
+
+def cloud_event(headers: Any) -> dict[str, str]:
+    """The id, the type and the time of a CloudEvent in binary mode; empty if the message is none.
+
+    >>> cloud_event([("ce_specversion", b"1.0"), ("ce_id", b"e-1"), ("ce_type", b"order.paid")])
+    {'ce_id': 'e-1', 'ce_type': 'order.paid'}
+    """
+    given = {name: value for name, value in headers if isinstance(value, bytes)}
+    if "ce_specversion" not in given:
+        return {}
+    return {
+        name: given[name].decode(errors="backslashreplace")
+        for name in ("ce_id", "ce_type", "ce_time")
+        if name in given
+    }
 
 
 def _check_key(key: bytes) -> None:

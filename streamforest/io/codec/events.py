@@ -88,13 +88,13 @@ NAMES: Names = ("y", "id", "coarse")
 
 
 def has_type(names: Names) -> bool:
-    """Whether messages with these names can be decoded by type: nested fields cannot.
+    """Whether messages with these names can be decoded by type: nested fields and headers cannot.
 
     >>> has_type(("label", "id", "coarse")), has_type(("after.label", "id", "coarse"))
     (True, False)
     """
     free = {*names, "x", "ts", "v"}
-    return len(free) == 6 and not any("." in name for name in names)
+    return len(free) == 6 and not any("." in name or name.startswith("ce_") for name in names)
 
 
 def event_type(
@@ -149,7 +149,7 @@ def decoder(
     max_bytes = bounds.max_bytes
 
     def decode(value: bytes | None) -> Event:
-        if value is None or len(value) > max_bytes:
+        if not value or len(value) > max_bytes:
             check_size(value, bounds)
         try:
             event = parse(value)
@@ -170,6 +170,8 @@ def check_size(value: bytes | None, bounds: Bounds) -> None:
     """EventError if a message has no value, or is too large."""
     if value is None:
         raise EventError("invalid event: the message has no value (a tombstone)", "empty")
+    if not value:
+        raise EventError("invalid event: the message is empty", "empty")
     if len(value) > bounds.max_bytes:
         raise EventError(
             f"invalid event: {len(value):,} bytes, over events.max_bytes={bounds.max_bytes:,}",
@@ -260,7 +262,7 @@ def fields_decoder(format: Format = "json", bounds: Bounds = BOUNDS) -> FieldsDe
     max_bytes, max_depth, max_items = bounds.max_bytes, bounds.max_depth, bounds.max_items
 
     def decode(value: bytes | None) -> dict[str, Any]:
-        if value is None or len(value) > max_bytes:
+        if not value or len(value) > max_bytes:
             check_size(value, bounds)
         assert value is not None
         if len(value) > max_items and holds_more(value, max_items):

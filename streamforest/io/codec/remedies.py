@@ -10,7 +10,7 @@ REMEDIES = {
     "too_long": "shorten the text, or raise events.max_text_length",
     "too_deep": "send flatter messages, or raise events.max_depth",
     "too_many": "send fewer values in one message, or raise events.max_items",
-    "empty": "messages without a value hold no event: leave them out",
+    "empty": "an empty message or line holds no event: leave it out",
     "version": 'send "v": 1, or leave it out',
     "feature": "send numbers, text or null; `streamforest check` shows what each column is taken for",
     "label": "send labels of one type: text, or whole numbers",

@@ -64,7 +64,7 @@ _TRUE, _FALSE = frozenset(("true", "yes", "t")), frozenset(("false", "no", "f"))
 _PLAIN = frozenset((NUMBER, BOOL, CATEGORY))
 _MISFIT: Any = object()
 _MAX_EXAMPLE = 60
-_MAX_WARNINGS = 20  # columns of which it is told that a value does not fit
+_MAX_WARNINGS = 20  # columns whose first value that does not fit is logged
 _PLURALS = {NUMBER: "numbers", CATEGORY: "categories", DATE: "dates", BOOL: "true or false"}
 
 
@@ -130,10 +130,10 @@ class Columns:
         self.untyped = 0
         """Values of columns beyond `max_columns`: taken as they are."""
         self.warnings: list[str] = []
-        """What is to be told, once; whoever tells it empties the list."""
+        """To be logged, once each; whoever logs them empties the list."""
         self._with_misfits = 0  # columns that have any
         self.profile: Profile | None = Profile()
-        """Of the first rows; None once it has been told."""
+        """Of the first rows; None once they were looked at."""
         self.passes_numbers = False
         """Whether a row of known columns, all of them numbers, may skip `convert`: it changes nothing."""
 
@@ -283,10 +283,10 @@ class Columns:
         """Warnings about the first rows; from here on they are no longer watched."""
         if self.profile is None:
             return []
-        told = self.profile.findings({name: c.kind for name, c in self._columns.items()})
+        warnings = self.profile.warnings({name: c.kind for name, c in self._columns.items()})
         self.profile = None
         self._settle()
-        return told
+        return warnings
 
     # ---- snapshots
 
@@ -319,8 +319,8 @@ class Columns:
         if len(self._columns) > self._max:
             raise ValueError(f"{len(self._columns)} columns, over {self._max}")
         self.untyped = count(state["untyped"], "untyped")
-        told = state["profile"]
-        self.profile = None if told is None else Profile.from_state(told)
+        profile = state["profile"]
+        self.profile = None if profile is None else Profile.from_state(profile)
         self._settle()
 
     def adopt(self, names: list[Any], numeric: list[bool]) -> None:

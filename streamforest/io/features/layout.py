@@ -21,6 +21,7 @@ from streamforest.text import shown
 
 NESTED, FLAT = "nested", "flat"
 MISSING: Any = object()
+NO_FEATURES = "invalid event: the record has no features"
 
 
 def look_up(fields: Mapping[str, Any], path: str) -> Any:
@@ -93,7 +94,7 @@ def flat_event(
     if not x:
         if labels and y is not None and identity is not None:
             return Event(UNSET, y, identity)  # type: ignore[arg-type]
-        raise EventError("invalid event: the record has no features", "invalid")
+        raise EventError(NO_FEATURES, "invalid")
     return Event(x, y, identity, None, coarse)
 
 

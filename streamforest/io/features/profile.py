@@ -6,92 +6,123 @@ named in a warning, once; what to do about it is the user's to say.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 from streamforest.jsonable import count, rows
-from streamforest.text import shown
+from streamforest.text import printable, shown
 
 ROWS = 1_000
 """Rows that are looked at."""
 _MIN_VALUES = 500  # fewer say nothing about a column
 _BITS = 4_096
 _MAX_COLUMNS = 2_000
+_MAX_TEXT = 200
+_MAX_LISTED = 10
 _NEARLY_ALL = 0.9
 
 
+@dataclass
+class Seen:
+    """What is known of the first values of a column, in a few bytes."""
+
+    values: int = 0
+    constant: bool = True
+    counts: bool = True
+    """Whether each value is one more than the last."""
+    last: str = ""
+    bits: int = 0
+    """A bit for each checksum of a text: about as many as there are different ones."""
+
+    def note(self, value: Any) -> None:
+        """Count a value that is not missing."""
+        text = (value if isinstance(value, str) else repr(value))[:_MAX_TEXT]
+        if self.values:
+            self.constant = self.constant and text == self.last
+            self.counts = self.counts and _is_next(self.last, text)
+        self.values += 1
+        self.last = text
+        if isinstance(value, str):
+            self.bits |= 1 << (crc32(text.encode(errors="backslashreplace")) % _BITS)
+
+
 class Profile:
-    """Counts of the first values of each column, in a few bytes each."""
+    """The first values of each column."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, list[Any]] = {}
-        """By column: values, whether all are equal, whether each is one more than the last, the last one as
-        text, and a bit for each checksum of a text."""
+        self._seen: dict[str, Seen] = {}
 
     def note(self, name: Any, value: Any) -> None:
         """Count a value that is not missing."""
-        entry = self._seen.get(name)
-        if entry is None:
+        seen = self._seen.get(name)
+        if seen is None:
             if len(self._seen) >= _MAX_COLUMNS or type(name) is not str:
                 return
-            entry = self._seen[name] = [0, True, True, "", 0]
-        told = value if isinstance(value, str) else repr(value)
-        told = told[:200]
-        if entry[0]:
-            entry[1] = entry[1] and told == entry[3]
-            entry[2] = entry[2] and _is_next(entry[3], told)
-        entry[0] += 1
-        entry[3] = told
-        if isinstance(value, str):
-            entry[4] |= 1 << (crc32(told.encode(errors="backslashreplace")) % _BITS)
+            seen = self._seen[name] = Seen()
+        seen.note(value)
 
-    def findings(self, kinds: Mapping[Any, str]) -> list[str]:
-        """What is to be told, a line for each kind of finding."""
+    def warnings(self, kinds: Mapping[Any, str]) -> list[str]:
+        """A line for each way in which columns cannot help."""
         constant, counters, ids = [], [], []
-        for name, (values, equal, counts, _, bits) in self._seen.items():
-            if values < _MIN_VALUES or kinds.get(name) in (None, "ignored"):
+        for name, seen in self._seen.items():
+            if seen.values < _MIN_VALUES or kinds.get(name) in (None, "ignored"):
                 continue
-            if equal:
+            if seen.constant:
                 constant.append(name)
-            elif counts:
+            elif seen.counts:
                 counters.append(name)
-            elif kinds[name] == "category" and _distinct(bits) >= _NEARLY_ALL * values:
+            elif kinds[name] == "category" and _distinct(seen.bits) >= _NEARLY_ALL * seen.values:
                 ids.append(name)
-        told = []
-        for names, what in (
-            (constant, "has the same value in every row"),
-            (counters, "counts the rows"),
-            (ids, "is different in nearly every row, as an id is"),
-        ):
-            if names:
-                listed = ", ".join(shown(name) for name in names[:10])
-                more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-                told.append(
-                    f"in the first {ROWS:,} rows {listed}{more} {what}, and cannot help to predict; "
-                    f"to leave it out: features.ignore = [{listed.replace(chr(39), chr(34))}]"
-                )
-        return told
+        return [
+            _warning(names, what)
+            for names, what in (
+                (constant, "has the same value in every row"),
+                (counters, "counts the rows"),
+                (ids, "is different in nearly every row, as an id is"),
+            )
+            if names
+        ]
 
     # ---- snapshots
 
     def state(self) -> list[Any]:
         """Plain data."""
-        return [[name, *entry[:4], f"{entry[4]:x}"] for name, entry in self._seen.items()]
+        return [
+            [name, seen.values, seen.constant, seen.counts, seen.last, f"{seen.bits:x}"]
+            for name, seen in self._seen.items()
+        ]
 
     @classmethod
     def from_state(cls, state: Any) -> Profile:
         """What `state()` described; ValueError if it describes nothing."""
         profile = cls()
-        for name, values, equal, counts, last, bits in rows(state, "profile", 6):
-            if type(name) is not str or type(last) is not str or len(profile._seen) >= _MAX_COLUMNS:
-                raise ValueError("the profile of the first rows is damaged")
+        for name, values, constant, counts, last, bits in rows(state, "profile", 6):
             mask = int(bits, 16)
-            if not 0 <= mask < 1 << _BITS:
+            if (
+                type(name) is not str
+                or type(last) is not str
+                or len(last) > _MAX_TEXT
+                or len(profile._seen) >= _MAX_COLUMNS
+                or not 0 <= mask < 1 << _BITS
+            ):
                 raise ValueError("the profile of the first rows is damaged")
-            profile._seen[name] = [count(values, "values"), bool(equal), bool(counts), last, mask]
+            seen = Seen(count(values, "values"), bool(constant), bool(counts), last, mask)
+            profile._seen[name] = seen
         return profile
+
+
+def _warning(names: list[str], what: str) -> str:
+    listed = ", ".join(shown(name) for name in names[:_MAX_LISTED])
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    quoted = json.dumps(names[:_MAX_LISTED])
+    return (
+        f"in the first {ROWS:,} rows {listed}{more} {what}, and cannot help to predict; "
+        f"to leave it out: features.ignore = {printable(quoted)}"
+    )
 
 
 def _is_next(before: str, now: str) -> bool:

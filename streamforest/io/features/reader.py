@@ -19,6 +19,7 @@ from streamforest.io.features.columns import ColumnReport, Columns
 from streamforest.io.features.layout import (
     FLAT,
     NESTED,
+    NO_FEATURES,
     flat_event,
     is_nested,
     label_of,
@@ -29,7 +30,7 @@ from streamforest.io.features.rules import FeatureRules
 from streamforest.jsonable import count, rows
 from streamforest.text import printable, shown
 
-_WITHOUT_LABEL = 100  # records after which a stream without any label is told
+_WITHOUT_LABEL = 100  # records after which a stream without any label is warned of
 _MAX_KEYS = 40
 DEFAULT_RULES = FeatureRules()
 
@@ -57,7 +58,7 @@ class EventReader:
         self.labelled = 0
         """Of the first records: how many were read, and how many had a label."""
         self._keys: list[str] = []
-        self._told = False
+        self._label_warned = False
         self._warnings: list[str] = []
 
     def read(self, record: Any, decode: RecordDecoder) -> Event:
@@ -99,9 +100,14 @@ class EventReader:
             return NESTED
         try:
             event = flat_event(fields, self.rules, self._bounds, self._labels)
-        except EventError:
-            return NESTED
-        if is_label(event) or set(event.x) <= {"v", "ts"}:
+        except EventError as error:
+            if "x" in fields or str(error) == NO_FEATURES:
+                return NESTED
+            raise
+        x: Any = event.x
+        if is_label(event) or not any(
+            value is not None and name not in ("v", "ts") for name, value in x.items()
+        ):
             return NESTED
         self.layout = FLAT
         return FLAT
@@ -117,6 +123,12 @@ class EventReader:
 
     def _again(self, error: EventError, record: Any, decode: RecordDecoder) -> Event:
         """An event that the compiled codec has refused, if it is one for what is in `x`."""
+        if "required field `x`" in str(error) and self.layout and self.rules.layout == "auto":
+            raise EventError(
+                f"{error}; an earlier record had it, which made the layout 'nested': if that was a "
+                "mistake, start over with features.layout = 'flat'",
+                error.reason,
+            )
         if error.reason not in ("invalid", "too_long") or "$.x" not in str(error):
             raise error
         try:
@@ -135,7 +147,7 @@ class EventReader:
             raise EventError("invalid event: neither features nor a label with its id", "invalid")
         return Event(UNSET, y, identity)  # type: ignore[arg-type]
 
-    # ---- what is told of the first records
+    # ---- warnings about the first records
 
     def _count(self, event: Event, record: Any, decode: RecordDecoder) -> None:
         if self.seen >= ROWS:
@@ -150,10 +162,10 @@ class EventReader:
             self._warnings += self.finish()
 
     def finish(self) -> list[str]:
-        """What is to be told at the end of a stream, however short it was."""
-        if self._told or self.labelled or self._labels or not self.seen:
+        """A warning if no record had a label; also for the end of a stream, however short it was."""
+        if self._label_warned or self.labelled or self._labels or not self.seen:
             return []
-        self._told = True
+        self._label_warned = True
         keys = ", ".join(map(shown, self._keys))
         return [
             f"none of the first {self.seen:,} records has the label {shown(self.rules.label)} "
@@ -162,12 +174,12 @@ class EventReader:
         ]
 
     def take_warnings(self) -> list[str]:
-        """What is new to be told; each is given once."""
+        """The warnings since the last call."""
         if not self._warnings and not self.columns.warnings:
             return []
-        told = [*self._warnings, *self.columns.warnings]
+        warnings = [*self._warnings, *self.columns.warnings]
         self._warnings, self.columns.warnings = [], []
-        return told
+        return warnings
 
     def describe(self) -> list[ColumnReport]:
         """What each column was taken for, and how many of its values did not fit."""
@@ -182,7 +194,7 @@ class EventReader:
             "layout": self.layout,
             "seen": self.seen,
             "labelled": self.labelled,
-            "told": self._told,
+            "label_warned": self._label_warned,
             "keys": self._keys,
             **self.columns.state(),
         }
@@ -197,7 +209,7 @@ class EventReader:
             count(state["seen"], "seen"),
             count(state["labelled"], "labelled"),
         )
-        self._told = bool(state["told"])
+        self._label_warned = bool(state["label_warned"])
         self._keys = [printable(str(key), 100) for key in rows(state["keys"], "keys")[:_MAX_KEYS]]
         self.columns.restore(state)
         self._young = self.columns.profile is not None
@@ -205,5 +217,5 @@ class EventReader:
 
     def adopt(self, names: list[Any], numeric: list[bool]) -> None:
         """Go on with a run that was begun before layouts and types were kept."""
-        self.layout, self._young, self._settled, self._told = NESTED, False, True, True
+        self.layout, self._young, self._settled, self._label_warned = NESTED, False, True, True
         self.columns.adopt(names, numeric)

@@ -6,6 +6,7 @@ record: a run is never continued by other ones.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 LAYOUTS = ("auto", "nested", "flat")
 TYPES = ("number", "category", "date", "text", "bool")
 MAX_PATTERNS = 1_000
+_MAX_TEXT = 500
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,10 @@ class FeatureRules:
         """In one line, for the journal: recovery must apply the same rules."""
         default = FeatureRules().settings()
         changed = {key: value for key, value in self.settings().items() if value != default[key]}
-        return f"features={json.dumps(changed, ensure_ascii=True, separators=(',', ':'))}"
+        text = json.dumps(changed, ensure_ascii=True, separators=(",", ":"))
+        if len(text) > _MAX_TEXT:  # it stands in every journal record
+            text = f"#{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+        return f"features={text}"
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

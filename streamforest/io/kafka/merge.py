@@ -106,6 +106,14 @@ class Merge:
             )
         return {buffer.partition for buffer in self._buffers if buffer.full}
 
+    def slow(self, now: float, seconds: float) -> list[Partition]:
+        """Partitions with unread records of which none have been buffered for so long."""
+        return [
+            buffer.partition
+            for buffer in self._buffers
+            if buffer.empty_since is not None and now - buffer.empty_since >= seconds
+        ]
+
     def take(self, max_records: int, now: float, wait_for: WaitFor) -> Records:
         """The next records, at most so many; none while a partition is waited for."""
         taken = Records()

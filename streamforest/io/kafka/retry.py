@@ -40,6 +40,8 @@ class RetryPolicy:
         self.uncommitted: str | None = None
         """Why the last commit failed, if none has succeeded since."""
         self._failed_at = 0.0
+        self._explained = ""
+        """What was logged about the broker since something last succeeded."""
         self._doubts = 0
         self._metadata: str | None = None
         self._damaged: tuple[str, int] = "", 0
@@ -47,7 +49,7 @@ class RetryPolicy:
 
     def recovered(self) -> None:
         """Something succeeded: forget the failures."""
-        self.failures, self.failing = 0, None
+        self.failures, self.failing, self._explained = 0, None, ""
 
     def heard(self, silent: float) -> None:
         """The broker last answered so many seconds ago: all is well if that was after a failure."""
@@ -104,7 +106,16 @@ class RetryPolicy:
         self._failed_at = time.monotonic()
         pause = _BACK_OFF[min(self.failures, len(_BACK_OFF) - 1)]
         self.failures += 1
-        log.warning("%s failed (%s: %s); again in %.1f s", what, type(error).__name__, error, pause)
+        log.log(
+            logging.WARNING
+            if self.failures == 1
+            else logging.DEBUG,  # once, until something succeeds
+            "%s failed (%s: %s); again in %.1f s",
+            what,
+            type(error).__name__,
+            error,
+            pause,
+        )
         time.sleep(pause)
 
     def _note_damage(self, error: KafkaError) -> None:
@@ -122,7 +133,8 @@ class RetryPolicy:
         """Now and then, say why the broker cannot be reached: a password may have been changed."""
         if self.failures % _ASK_AFTER == _ASK_AFTER - 1:
             trouble = diagnose(self.settings.connection)
-            if trouble is not None:
+            if trouble is not None and trouble.text != self._explained:
+                self._explained = trouble.text
                 log.warning("%s", trouble.text)
 
 

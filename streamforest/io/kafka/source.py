@@ -38,6 +38,10 @@ log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 1_000  # a poll brings at most so many into the merge
 _WAITING_POLL = 0.05  # seconds a poll may take while records are buffered
+_REPORT_AFTER, _REPORT_EVERY = (
+    10.0,
+    60.0,
+)  # seconds that a partition is waited for before it is logged
 
 
 class KafkaSource:
@@ -53,6 +57,7 @@ class KafkaSource:
         self._ends: dict[Partition, int] | None = None
         """Where the partitions ended when reading began; None until the broker has told it."""
         self._stable: tuple[Any, StableOffsets] | None = None
+        self._report_at = 0.0
 
     def seek(self, positions: Mapping[Partition, int], times: Mapping[Partition, int]) -> None:
         """Continue from here, with everything resumed; nothing if it was all taken away meanwhile."""
@@ -107,8 +112,20 @@ class KafkaSource:
             taken = merge.take(max_records, time.monotonic(), self._wait_for)
             if not self._assignment.is_ours():
                 return None
-            if taken or time.monotonic() >= deadline:
+            if taken:
                 return taken
+            self._report_wait(merge)
+            if time.monotonic() >= deadline:
+                return taken
+
+    def _report_wait(self, merge: Merge) -> None:
+        """Say, once a minute at most, which partitions hold the others up."""
+        now = time.monotonic()
+        slow = merge.slow(now, _REPORT_AFTER) if now >= self._report_at else []
+        if slow:
+            self._report_at = now + _REPORT_EVERY
+            names = ", ".join(f"{topic}-{number}" for topic, number in slow)
+            log.warning("waiting for %s: unread records there come before all others", names)
 
     def _poll(self, max_records: int, timeout: float) -> Mapping[Any, list[Any]] | None:
         """One poll of the consumer; None if the partitions are no longer ours."""

@@ -142,8 +142,9 @@ def ensure_topics(
     create: bool,
     partitions: int,
     each: bool = False,
-) -> None:
+) -> list[str]:
     """Check that all topics exist; create the missing ones if `create`, else raise BrokerError.
+    Those that were created are returned.
 
     If `each` partition has its own model, labels and journal need as many partitions as the events.
     """
@@ -155,12 +156,16 @@ def ensure_topics(
                 f"the broker at {Connection.to(address).servers} has no topic {_listed(missing)}: "
                 "create them, or run with --create-topics"
             )
+        created = []
         for name in missing:
             several = (*topics.inputs, topics.predictions, *([topics.journal] if each else []))
             count = partitions if name in several else 1
-            create_topic(client, name, count, _FOR_EVER if name == topics.journal else None)
+            config = _FOR_EVER if name == topics.journal else None
+            if create_topic(client, name, count, config):
+                created.append(name)
         if each:
             _compare_partitions(client, topics)
+        return created
 
 
 def _compare_partitions(client: Any, topics: Topics) -> None:

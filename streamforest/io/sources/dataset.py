@@ -41,6 +41,7 @@ class RecordedRow:
     """A row as a record of partition 0: an event, the fields of a table's row, or the bytes of a line."""
 
     __slots__ = ("_value", "event", "offset", "problem", "record")
+    is_row = True
     timestamp = 0
     key = None
     headers: Any = ()
@@ -84,17 +85,6 @@ class RecordedRow:
         return fields
 
 
-def place_of(record: Any, partition: tuple[str, int]) -> str:
-    """Where a record is, for people: a row of a file, or an offset of a topic's partition.
-
-    >>> place_of(RecordedRow(4, None), ("a.csv", 0))
-    'a.csv, row 5'
-    """
-    if isinstance(record, RecordedRow):
-        return f"{partition[0]}, row {record.offset + 1}"
-    return f"{partition[0]}-{partition[1]}@{record.offset}"
-
-
 class Source(Protocol):
     """Recorded events in order."""
 
@@ -131,6 +121,7 @@ class RecordedSource:
             *datasets.names(),
             *datasets.names(held_out=True),
             *datasets.names(scheduled=True),
+            *datasets.names(long=True),
             *datasets.names(text=True),
         ]
 

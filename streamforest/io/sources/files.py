@@ -63,6 +63,8 @@ class LinesSource(FileSource):
             while block := file.read(_BLOCK):
                 lines += block.count(b"\n")
                 last = block[-1:]
+        if not lines and last == b"\n":
+            raise ConfigError(f"file = '{self.path}': is empty: no lines")
         return lines + (last != b"\n")
 
     def _read(self, start: int) -> Iterator[RecordedRow]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from datetime import time, timedelta
 from typing import Any
 
 from streamforest.errors import ConfigError, DatasetError
+from streamforest.io.codec.plain import plain_value
 from streamforest.io.sources.dataset import RecordedRow
 from streamforest.io.sources.tables import TableSource, check_columns, refused, row_of
 from streamforest.text import printable
@@ -23,7 +22,7 @@ class ParquetSource(TableSource):
             from pyarrow import parquet
         except ImportError:
             raise ConfigError(
-                f"file = '{self.path}': Parquet needs pyarrow: pip install 'streamforest[parquet]'"
+                f"file = '{self.path}': Parquet needs pyarrow: pip install pyarrow"
             ) from None
         try:
             return parquet.ParquetFile(self.path)
@@ -54,32 +53,12 @@ class ParquetSource(TableSource):
                     if isinstance(row, str):
                         yield refused(number + i, f"row {number + i} cannot be read: {row}")
                         continue
-                    record = {name: _value(value) for name, value in row.items()}
+                    record = {name: plain_value(value) for name, value in row.items()}
                     y = record.get(label)
                     if type(y) is float and y.is_integer():
                         record[label] = int(y)
                     yield row_of(number + i, record)
             number += len(batch)
-
-
-def _value(value: Any) -> Any:
-    """A value as a message would have it: NaN and NaT are missing, a list of pairs is an object."""
-    kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
-        return value
-    if kind is float:
-        return value if math.isfinite(value) else (None if value != value else value)
-    if isinstance(value, dict):
-        return {str(name): _value(one) for name, one in value.items()}
-    if isinstance(value, list):
-        if value and all(type(one) is tuple and len(one) == 2 for one in value):
-            return {str(name): _value(one) for name, one in value}  # an Arrow map
-        return [_value(one) for one in value]
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, time):
-        return (value.hour * 60 + value.minute) * 60 + value.second + value.microsecond / 1e6
-    return None if value != value else value
 
 
 def _rows_at_once(metadata: Any) -> int:

@@ -27,7 +27,7 @@ from streamforest.io.kafka.compat.workarounds import committed_now
 from streamforest.io.kafka.permissions import Need, explain, lacking, needs_of_dlq_replay, refusal
 from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.kafka.topics import Topics
-from streamforest.io.log import CommitInDoubt, OutputRecord
+from streamforest.io.log import CommitInDoubt, OutputRecord, Partition
 from streamforest.text import shown
 
 _MAX_LETTERS = 1_000  # letters sent back in one transaction
@@ -78,7 +78,26 @@ def _records(consumer: Any, tp: TopicPartition, start: int) -> Iterator[Any]:
             yield from (record for record in records if record.offset < end)
 
 
-def letters(connection: str | Connection, topic: str, limit: int) -> Iterator[Letter]:
+def committed_records(
+    connection: str | Connection, topic: str, each: int | None = None
+) -> Iterator[tuple[Partition, Any]]:
+    """The committed records of a topic up to its end now, with their partitions, one partition after the
+    other; at most `each` of one.
+    """
+    try:
+        _check(connection, topic, [Need("Read", "topic", topic)])
+        consumer = _consumer(connection)
+        try:
+            for tp in _partitions(consumer, topic):
+                for record in islice(_records(consumer, tp, 0), each):
+                    yield (tp.topic, tp.partition), record
+        finally:
+            consumer.close(autocommit=False)
+    except KafkaError as error:
+        raise BrokerError(f"{topic} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def letters(connection: str | Connection, topic: str, limit: int | None = None) -> Iterator[Letter]:
     """The dead letters of a topic, oldest first, at most `limit` of them."""
     try:
         _check(connection, topic, [Need("Read", "topic", topic)])

@@ -38,6 +38,8 @@ ADDRESS, SIZE = 0, 1
 ROW = SIZE + _MAX_AXES
 """Numbers in a row of a table."""
 
+_REST = tuple((0,) * (_MAX_AXES - axes) for axes in range(_MAX_AXES + 1))
+
 # numba has no types of these
 _tuple_of: Any = types.BaseTuple.from_types
 _make_array: Any = arrayobj.make_array
@@ -63,11 +65,16 @@ def array(dtype: Any, *dimensions: int | str) -> Declared:
     return Declared(np.dtype(dtype), dimensions)
 
 
-def declared(group: type[Group]) -> dict[str, Declared]:
+_declarations: dict[type[Any], dict[str, Declared]] = {}  # since evaluating hints takes long
+
+
+def declared(group: type[Any]) -> dict[str, Declared]:
     """The arrays of a group by name, in order."""
-    hints = get_type_hints(group, include_extras=True)
-    names: tuple[str, ...] = group._fields  # type: ignore[attr-defined]
-    return {name: hints[name].__metadata__[0] for name in names}
+    if group not in _declarations:
+        hints = get_type_hints(group, include_extras=True)
+        names: tuple[str, ...] = group._fields
+        _declarations[group] = {name: hints[name].__metadata__[0] for name in names}
+    return _declarations[group]
 
 
 def zeros(group: type[Group], **sizes: int) -> Group:
@@ -83,11 +90,12 @@ def zeros(group: type[Group], **sizes: int) -> Group:
 def grown(arrays: Group, **sizes: int) -> Group:
     """The same arrays with these dimensions enlarged, zeros beyond what was there."""
     changed = {}
-    for name, one in declared(type(arrays)).items():
-        old = getattr(arrays, name)
-        shape = [sizes.get(str(d), n) for d, n in zip(one.dimensions, old.shape)]
-        if shape != list(old.shape):
-            changed[name] = widened(old, tuple(shape))
+    for old, (name, one) in zip(arrays, declared(type(arrays)).items()):
+        if sizes.keys().isdisjoint(one.dimensions):
+            continue
+        shape = tuple(sizes.get(str(d), n) for d, n in zip(one.dimensions, old.shape))
+        if shape != old.shape:
+            changed[name] = widened(old, shape)
     return arrays._replace(**changed)  # type: ignore[attr-defined,no-any-return]
 
 
@@ -116,29 +124,48 @@ class ArrayTable:
         """A row for each array: its address, then its shape. ValueError if one is not as declared."""
         if len(groups) != len(self._declared):
             raise ValueError(f"{len(groups)} groups of arrays, not {len(self._declared)}")
-        sizes: dict[str, int] = {}
-        rows = []
+        sizes: dict[int | str, int] = {}
+        numbers: list[int] = []
         for arrays, wanted in zip(groups, self._declared):
             if len(arrays) != len(wanted):
                 raise ValueError(f"{len(arrays)} arrays, not {len(wanted)}")
             for one, (name, as_declared) in zip(arrays, wanted.items()):
-                _check(name, one, as_declared, sizes)
-                row = [one.ctypes.data, *one.shape]
-                rows.append(row + [0] * (ROW - len(row)))
-        return np.array(rows, np.int64)
+                numbers += _checked(name, one, as_declared, sizes)
+        return np.array(numbers, np.int64).reshape(-1, ROW)
+
+    def update(
+        self,
+        table: NDArray[np.int64],
+        before: tuple[NDArray[Any], ...],
+        after: tuple[NDArray[Any], ...],
+    ) -> None:
+        """Bring the table of one group up to date: only arrays that were replaced are looked at."""
+        (wanted,) = self._declared
+        sizes: dict[int | str, int] = {}
+        for old, new, one in zip(before, after, wanted.values()):
+            if new is old:
+                sizes.update(zip(one.dimensions, new.shape))
+        for row, (old, new, (name, one)) in enumerate(zip(before, after, wanted.items())):
+            if new is not old:
+                table[row] = _checked(name, new, one, sizes)
 
 
-def _check(name: str, one: NDArray[Any], wanted: Declared, sizes: dict[str, int]) -> None:
-    fits = one.dtype == wanted.dtype and one.ndim == len(wanted.dimensions)
-    for dimension, size in zip(wanted.dimensions, one.shape):
-        if isinstance(dimension, str):
-            dimension = sizes.setdefault(dimension, size)
-        fits = fits and size == dimension
-    if not fits or not one.flags.c_contiguous:
-        raise ValueError(
-            f"array {name!r} is {one.dtype}{list(one.shape)}, not a contiguous "
-            f"{wanted.dtype}{list(wanted.dimensions)} with {sizes}"
-        )
+def _checked(
+    name: str, one: NDArray[Any], wanted: Declared, sizes: dict[int | str, int]
+) -> tuple[int, ...]:
+    """The row of an array that is as declared; `sizes` gets its dimensions."""
+    shape, dimensions = one.shape, wanted.dimensions
+    if one.dtype == wanted.dtype and len(shape) == len(dimensions) and one.flags.c_contiguous:
+        for dimension, size in zip(dimensions, shape):
+            known = dimension if isinstance(dimension, int) else sizes.setdefault(dimension, size)
+            if size != known:
+                break
+        else:
+            return one.ctypes.data, *shape, *_REST[len(shape)]
+    raise ValueError(
+        f"array {name!r} is {one.dtype}{list(shape)}, not a contiguous "
+        f"{wanted.dtype}{list(dimensions)} with {sizes}"
+    )
 
 
 class Addresses:

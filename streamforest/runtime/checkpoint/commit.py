@@ -173,6 +173,8 @@ class Committer:
         self._snapshots = snapshots
         self._context = context
         self._pack = pack
+        self._doubted: int | None = None
+        """The commit that was in doubt last."""
 
     def prepare(self) -> Attempt:
         """Make an attempt of what is pending.
@@ -227,7 +229,10 @@ class Committer:
         try:
             self._log.sink.commit(attempt.transaction)
         except CommitInDoubt as doubt:
-            log.warning("commit %d in doubt: %s", attempt.transaction.number, doubt)
+            number, again = attempt.transaction.number, self._doubted
+            self._doubted = number
+            level = logging.DEBUG if number == again else logging.WARNING  # once for a commit
+            log.log(level, "commit %d in doubt: %s", number, doubt)
             return False
         self._context.committed()
         return True

@@ -9,6 +9,7 @@ number, (records - 1) * partitions + index of the slice, as a varint; all of the
 from __future__ import annotations
 
 import binascii
+import math
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -16,11 +17,10 @@ from streamforest.errors import RecoveryError
 from streamforest.io.log import Partition, Records
 from streamforest.runtime.checkpoint.journal import Entry
 
-MAX_BYTES = 500_000
-"""Of slices and order in one journal record; a commit comes early rather than go far beyond. A topic takes
-messages of 1 MB by default."""
-_SLICE_BYTES = 60  # beside the topic's name
-_RUN_BYTES = 4  # three bytes of a varint in base64, which is rarely more and mostly less
+MAX_BYTES = 700_000
+"""Of slices and order in one journal record; a commit comes early rather than go beyond. A topic takes
+messages of 1 MB by default, and a poll brings up to 100,000 records more."""
+_SLICE_BYTES = 60  # besides the topic's name
 
 Slice = tuple[str, int, int, int]
 Run = tuple[int, int]
@@ -43,12 +43,19 @@ class Interleaving:
         self.runs: list[Run] = []
         self._index: dict[Partition, int] = {}
         self._bounds: list[list[int]] = []
-        self._named = 0
+        self._records = self._named = 0
 
     @property
     def size(self) -> int:
-        """About how many bytes it will take in the journal."""
-        return self._named + _RUN_BYTES * len(self.runs)
+        """The most bytes that it can take in the journal.
+
+        A varint has 1 + log128(n) bytes at most. The sum over all runs is largest if all are of one length.
+        """
+        runs = len(self.runs)
+        if not runs:
+            return self._named
+        longest = 1 + math.log(max(1, self._records * len(self._bounds) / runs), 128)
+        return self._named + math.ceil(4 / 3 * runs * longest)
 
     def add(self, records: Records) -> None:
         """Records that were advanced."""
@@ -63,6 +70,7 @@ class Interleaving:
             else:
                 runs.append((number, count))
             at += count
+        self._records += at
         for partition, record in records.last().items():
             self._bounds[index[partition]][1] = record.offset + 1
 

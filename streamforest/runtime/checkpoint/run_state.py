@@ -123,7 +123,7 @@ class RunState:
             self.positions[partition] = record.offset + 1
         self.events += len(records)
 
-    def plain(self, source: Mapping[str, Any]) -> dict[str, Any]:
+    def jsonable(self, source: Mapping[str, Any]) -> dict[str, Any]:
         """The run's own part of a snapshot: no clock, no commit number, nothing of this process."""
         return {
             "format": _FORMAT,
@@ -151,7 +151,7 @@ class RunState:
     def restored(
         cls,
         models: Mapping[str, Any],
-        plain: Mapping[str, Any],
+        jsonable: Mapping[str, Any],
         configured: Mapping[str, Model],
         limits: Limits,
         source: Mapping[str, Any],
@@ -160,30 +160,30 @@ class RunState:
     ) -> RunState:
         """From a snapshot, after checking that it is of this very pipeline."""
         try:
-            if plain["format"] != _FORMAT:
-                raise ValueError(f"run format {plain['format']!r}, this version reads {_FORMAT}")
-            _compare("source", source, plain["source"], source)
+            if jsonable["format"] != _FORMAT:
+                raise ValueError(f"run format {jsonable['format']!r}, this version reads {_FORMAT}")
+            _compare("source", source, jsonable["source"], source)
             wrapped = _checked_models(models, configured, source)
-            gate = Admission.from_state(limits, plain["admission"])
-            store = _store(late, plain, list(wrapped))
+            gate = Admission.from_state(limits, jsonable["admission"])
+            store = _store(late, jsonable, list(wrapped))
             state = cls(
                 models=wrapped,
                 gate=gate,
                 measures=Evaluation(
                     {
-                        name: ModelMeasures(Totals.from_state(plain["totals"][name]))
+                        name: ModelMeasures(Totals.from_state(jsonable["totals"][name]))
                         for name in wrapped
                     }
                 ),
-                positions=_by_partition(plain["positions"], "position"),
-                times=_by_partition(plain.get("times", []), "time"),
-                events=count(plain["events"], "events"),
-                rows=_row_counts(plain, wrapped, store),
-                main=_main(plain, wrapped, source),
+                positions=_by_partition(jsonable["positions"], "position"),
+                times=_by_partition(jsonable.get("times", []), "time"),
+                events=count(jsonable["events"], "events"),
+                rows=_row_counts(jsonable, wrapped, store),
+                main=_main(jsonable, wrapped, source),
                 late=store,
                 reader=_reader(
                     reader(max_columns=limits.max_features, labels=late is not None),
-                    plain.get("features"),
+                    jsonable.get("features"),
                     gate,
                     source,
                 ),
@@ -196,18 +196,18 @@ class RunState:
             ) from error
         return state
 
-    def restore_passing(self, told: Mapping[str, Any]) -> None:
+    def restore_passing(self, passing: Mapping[str, Any]) -> None:
         """Restore windows, latencies and pace where they are known; else they start over, since
         nothing depends on them.
         """
         try:
             for name, measures in self.measures.items():
-                measures.restore_passing(told["models"][name])
-            events, seconds = told["pace"]
-            if not all(math.isfinite(number) for number in (seconds, told["newest_at"])):
+                measures.restore_passing(passing["models"][name])
+            events, seconds = passing["pace"]
+            if not all(math.isfinite(number) for number in (seconds, passing["newest_at"])):
                 raise ValueError("no time")
             self.pace = Pace(count(events, "pace"), float(seconds))
-            self.newest_at = float(told["newest_at"])
+            self.newest_at = float(passing["newest_at"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
             return
 
@@ -226,18 +226,20 @@ def _by_partition(listed: Any, what: str) -> dict[Partition, int]:
     return found
 
 
-def _main(plain: Mapping[str, Any], models: Mapping[str, Model], source: Mapping[str, Any]) -> str:
-    main = str(plain.get("main", ""))
+def _main(
+    jsonable: Mapping[str, Any], models: Mapping[str, Model], source: Mapping[str, Any]
+) -> str:
+    main = str(jsonable.get("main", ""))
     if main and main not in models:
-        told = f"shadow.{main} was promoted and is no longer in the pipeline file"
-        raise ChangedError(f"{told}; {_remedy(source)}")
+        gone = f"shadow.{main} was promoted and is no longer in the pipeline file"
+        raise ChangedError(f"{gone}; {_remedy(source)}")
     return main
 
 
 def _store(
-    rules: LateRules | None, plain: Mapping[str, Any], names: list[str]
+    rules: LateRules | None, jsonable: Mapping[str, Any], names: list[str]
 ) -> LabelStore | None:
-    return None if rules is None else LabelStore.from_state(rules, plain["labels"], names)
+    return None if rules is None else LabelStore.from_state(rules, jsonable["labels"], names)
 
 
 def _reader(
@@ -254,13 +256,13 @@ def _reader(
 
 
 def _row_counts(
-    plain: Mapping[str, Any], models: Mapping[str, Model], store: LabelStore | None
+    jsonable: Mapping[str, Any], models: Mapping[str, Model], store: LabelStore | None
 ) -> RowCounts:
     waiting = 0 if store is None else len(store.waiting)
-    if "rows" in plain:
-        return RowCounts.from_state(plain["rows"], waiting)
+    if "rows" in jsonable:
+        return RowCounts.from_state(jsonable["rows"], waiting)
     learned = next(iter(models.values())).n_learned
-    return RowCounts.unknown(count(plain["events"], "events"), learned, waiting)
+    return RowCounts.unknown(count(jsonable["events"], "events"), learned, waiting)
 
 
 def _checked_models(
@@ -285,14 +287,31 @@ def _compare(
     table: str, now: Mapping[str, Any], then: Mapping[str, Any], source: Mapping[str, Any]
 ) -> None:
     """Refuse to go on with other settings than the run began with, naming all of them."""
-    changed = [
-        f"{table}.{key} is {now.get(key)!r} and was {then.get(key)!r}"
-        for key in {**now, **then}
-        if now.get(key) != then.get(key)
-    ]
-    if changed:
-        told = "; ".join(changed)
-        raise ChangedError(f"the run was begun with other settings: {told}; {_remedy(source)}")
+    keys = _changed_keys(table, now, then)
+    if not keys:
+        return
+    changed = "; ".join(
+        f"the content of {now['file']} is another than it was"
+        if (table, key) == ("source", "checksum") and "file" in now
+        else f"{table}.{key} is {now.get(key)!r} and was {then.get(key)!r}"
+        for key in keys
+    )
+    raise ChangedError(f"the run was begun with other settings: {changed}; {_remedy(source)}")
+
+
+def _changed_keys(table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    """The keys that a person has changed, without those that follow from them: another kind of forest has
+    other parameters, another file another length and checksum.
+    """
+    changed = [key for key in {**now, **then} if now.get(key) != then.get(key)]
+    if table != "source":
+        return ["kind"] if "kind" in changed else changed
+    for key in ("topic", "file", "dataset"):
+        if key in changed:
+            return [key]
+    own = [key for key in changed if key not in ("events", "checksum")]
+    follows = "checksum" if "checksum" in changed and "file" in now else "events"
+    return own or (["checksum"] if changed == ["checksum"] else [follows] if changed else [])
 
 
 def _remedy(source: Mapping[str, Any], undo: str = "put it back") -> str:

@@ -71,9 +71,9 @@ class SnapshotScheduler:
         self._telemetry.on_event(SnapshotStarted(time.perf_counter() - begun))
 
     def _write(self, state: RunState, since: int) -> None:
-        plain = state.plain(self._source)
+        jsonable = state.jsonable(self._source)
         self._snapshots.begin(
-            state.models, plain, state.events, since, state.passing(), self._check
+            state.models, jsonable, state.events, since, state.passing(), self._check
         )
 
     def write_now(self) -> None:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"s-(\d{12,})")
 _SUFFIX = ".safetensors"
-_MOST_MEASURES = 16 << 20  # bytes
+_MAX_MEASURES = 16 << 20  # bytes
 
 Check = Callable[[str, dict[str, Any], dict[str, Any]], object]
 """What a start does with a snapshot's name, models and state; SnapshotError where it would refuse them."""
@@ -136,7 +136,7 @@ class SnapshotFolder:
         state: dict[str, Any],
         events: int,
         since: int,
-        told: str,
+        passing: str,
         check: Check,
     ) -> None:
         begun = time.perf_counter()
@@ -152,14 +152,14 @@ class SnapshotFolder:
             try:
                 check(name, *snapshot.decode(data))
             except Exception as error:  # also what a start would end with a traceback
-                self._failure = Failure("check", _told(error))
+                self._failure = Failure("check", _message(error))
                 return
             snapshot.write_bytes(path, data, failpoint, self.mode)
         except Exception as error:  # whatever it is: a thread that dies tells nobody
-            self._failure = Failure("write", _told(error))
+            self._failure = Failure("write", _message(error))
             return
         try:
-            replace(path.with_name(path.name + ".measures"), told.encode(), self.mode)
+            replace(path.with_name(path.name + ".measures"), passing.encode(), self.mode)
         except OSError as error:  # they may be lost; the snapshot is there
             log.warning("the windows of %s are not kept: %s", name, error)
         seconds = time.perf_counter() - begun
@@ -248,13 +248,13 @@ class SnapshotFolder:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        told = read_json(path, _MOST_MEASURES)
+        fields = read_json(path, _MAX_MEASURES)
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     known = isinstance(error, OSError | StreamForestError)
     return str(error) if known else f"{type(error).__name__}: {error}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from streamforest.errors import ConfigError
 from streamforest.forests.core import registry
 from streamforest.io.codec.decoders import Function
 from streamforest.io.codec.events import Bounds
+from streamforest.io.codec.registry import REGISTRY_FORMATS
 from streamforest.io.features.rules import FeatureRules
 from streamforest.io.kafka.topics import Topics
 from streamforest.io.sources.dataset import Source
@@ -76,13 +78,16 @@ def load_pipeline(
             check.unknown(name, schema.TABLES)
     name = check.read("pipeline", schema.PIPELINE)["name"]
     events = check.read("events", schema.EVENTS)
-    kafka = _kafka(check, str(name))
+    # what is sent through a broker must not meet what others have sent to the pipeline's own topics
+    own = f"{name}-broker" if bootstrap_servers is not None else str(name)
+    kafka = _kafka(check, own)
     bounds = Bounds(
         max_bytes=events["max_bytes"],
         max_text_length=events["max_text_length"],
         max_depth=events["max_depth"],
         max_items=events["max_items"],
     )
+    _check_registry(check, events)
     features = _features(check)
     read_here = kafka is None or (bootstrap_servers is not None and "source" in settings.tables)
     table, source = read_source(check, features, bounds, needed=read_here)
@@ -90,8 +95,10 @@ def load_pipeline(
         refusal = lines_in_msgpack(table, events["format"])
         if refusal is not None:
             check.problems.append(refusal)
+    if read_here and kafka is not None and events["format"] in REGISTRY_FORMATS:
+        check.problem("events.format", events["format"], "replay sends JSON or MessagePack only")
     function = _decoder(check, events["decoder"], path.parent, table if kafka is None else None)
-    topics = Topics.of(str(name), **check.read("topics", schema.TOPICS))
+    topics = Topics.of(own, **check.read("topics", schema.TOPICS))
     for topic, keys in topics.shared().items():
         check.problem(
             f"topics.{keys[-1]}", topic, f"{keys[0]} has the same name; each needs its own"
@@ -115,6 +122,7 @@ def load_pipeline(
         models=tuple(described),
         run=schema.run_table(run, name, kafka is not None, through=bootstrap_servers is not None),
         events_format=events["format"],
+        registry=events["registry"],
         bounds=bounds,
         features=features,
         min_class_events=limits["min_class_events"],
@@ -137,6 +145,23 @@ def _features(check: Checker) -> FeatureRules:
     for key in ("ignore", "only"):
         values[key] = tuple(values[key])
     return FeatureRules(**values)
+
+
+def _check_registry(check: Checker, events: Mapping[str, Any]) -> None:
+    """Avro needs a registry and a library; no other format reads either."""
+    format, registry = events["format"], events["registry"]
+    if format == "avro":
+        if registry is None and "registry" not in check.table("events"):
+            check.problems.append(
+                "events.registry: missing; give the address of the schema registry, such as "
+                "'http://host:8081'"
+            )
+        if find_spec("fastavro") is None:
+            check.problem(
+                "events.format", format, "needs fastavro: pip install 'streamforest[avro]'"
+            )
+    elif registry is not None:
+        check.problem("events.registry", registry, f"has no effect with format = '{format}'")
 
 
 def _kafka(check: Checker, name: str) -> KafkaTable | None:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from streamforest.io.codec.events import BOUNDS, Bounds
+from streamforest.io.codec.registry import REGISTRY_FORMATS
 from streamforest.io.features.rules import LAYOUTS, MAX_PATTERNS, TYPES, FeatureRules
 from streamforest.io.kafka.auth.connection import MECHANISMS, PROTOCOLS, Connection, Security
 from streamforest.io.kafka.topics import DEFAULT_PARTITIONS, Topics
@@ -98,6 +100,7 @@ class Config:
     models: tuple[ModelTable, ...]
     run: RunTable
     events_format: str
+    registry: str | None
     bounds: Bounds
     features: FeatureRules
     min_class_events: int
@@ -216,8 +219,26 @@ LABELS = {
     "max_early_labels": whole(1, 10**7, default=10_000),
     "max_clock_step_seconds": whole(1, 10**9, default=3_600),
 }
+
+
+def _is_url(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+
+
 EVENTS = {
-    "format": choice("json", "msgpack", default="json"),
+    "format": choice("json", "msgpack", *REGISTRY_FORMATS, default="json"),
+    "registry": Option(
+        _is_url,
+        "the address of a schema registry, such as 'http://host:8081', without a password",
+        None,
+        shown=False,
+    ),
     "decoder": text("module:function", None),
     "max_bytes": whole(64, 1 << 30, default=BOUNDS.max_bytes),
     "max_text_length": whole(1, 16_384, default=BOUNDS.max_text_length),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from streamforest.errors import ConfigError, DatasetError
 from streamforest.io.codec.events import Bounds
+from streamforest.io.codec.registry import REGISTRY_FORMATS
 from streamforest.io.features.rules import FeatureRules
 from streamforest.io.sources.dataset import ClassSchedule, RecordedSource, Source
 from streamforest.io.sources.opening import LINES, TABLES, open_file
@@ -65,6 +66,8 @@ def recorded_in(config: Config) -> Source:
     if config.source is None:
         raise ConfigError("[source]: missing; replay and --broker send a recorded data set or file")
     refusal = lines_in_msgpack(config.source, config.events_format)
+    if refusal is None and config.events_format in REGISTRY_FORMATS:
+        refusal = f"events.format = '{config.events_format}': replay sends JSON or MessagePack only"
     if refusal is not None:
         raise ConfigError(refusal)
     return open_source(config.source, config.features, config.bounds)
@@ -72,10 +75,10 @@ def recorded_in(config: Config) -> Source:
 
 def lines_in_msgpack(table: SourceTable, format: str) -> str | None:
     """Why the events of this source cannot be read in this format; None if they can."""
-    if format != "msgpack" or not is_lines(table):
+    if format == "json" or not is_lines(table):
         return None
     return (
-        f"events.format = 'msgpack': the lines of {table.file} are JSON and are used unchanged; "
+        f"events.format = '{format}': the lines of {table.file} are JSON and are used unchanged; "
         "remove it, or give a table or a data set"
     )
 

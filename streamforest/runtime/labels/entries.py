@@ -1,4 +1,4 @@
-"""What a store of late labels keeps by id, and how many bytes each of them counts."""
+"""The entries of the label store, and how many bytes each counts for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from streamforest.text import KEPT, kept_bytes
 
-_FIXED = 200  # bytes that an event takes beside its features and its id
+_FIXED = 200  # bytes that an event counts for besides its features and its id
 
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
@@ -18,7 +18,9 @@ _One = TypeVar("_One", "Waiting", "Held", "Known")
 
 @dataclass(slots=True)
 class Waiting:
-    """An event that waits for its label. `since` is stream time, None until the clock is sure of it."""
+    """An event that waits for its label. `since` is the stream time at which it began to wait, None until
+    that time is known.
+    """
 
     x: bytes
     at: int
@@ -27,11 +29,11 @@ class Waiting:
 
     @property
     def size(self) -> int:
-        """Bytes that it is counted with, beside its id."""
+        """Bytes it counts for, besides its id."""
         return len(self.x) + _FIXED - KEPT
 
     def features(self) -> Any:
-        """As they came with the event."""
+        """The features as the event had them."""
         return msgspec.msgpack.decode(self.x)
 
 
@@ -46,45 +48,45 @@ class Held:
 
     @property
     def size(self) -> int:
-        """Bytes that it is counted with, beside its id."""
+        """Bytes it counts for, besides its id."""
         return kept_bytes(self.y)
 
 
 @dataclass(slots=True)
 class Known:
-    """An id that is done with: labelled, or else expired."""
+    """An id whose event was labelled, or else has expired."""
 
     labelled: bool
     since: int | None
     size: ClassVar[int] = 0
-    """It is its id, and nothing else."""
+    """Only its id counts."""
 
 
 class Kept(dict[Any, _One]):
-    """By id, the oldest first; `bytes` is what all of them are counted with."""
+    """Entries by id, the oldest first; `bytes` is what all of them count for."""
 
     bytes = 0
 
     def put(self, identity: Any, one: _One) -> None:
-        """A new one, as the youngest."""
+        """Add an entry as the youngest."""
         self.take(identity)
         self[identity] = one
         self.bytes += kept_bytes(identity) + one.size
 
     def take(self, identity: Any) -> _One | None:
-        """One that is there no longer, if it was."""
+        """Remove an entry and return it; None if there is none."""
         one = self.pop(identity, None)
         if one is not None:
             self.bytes -= kept_bytes(identity) + one.size
         return one
 
     def oldest(self) -> Any:
-        """Its id."""
+        """The id of the oldest entry."""
         return next(iter(self))
 
 
-class Said:
-    """Guesses as numbers, in the order first met; 1, 1.0 and True are told apart."""
+class LabelNumbers:
+    """Predicted labels as numbers, in the order of their first use; 1, 1.0 and True stay distinct."""
 
     def __init__(self) -> None:
         self.labels: list[Any] = []

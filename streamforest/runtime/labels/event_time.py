@@ -1,11 +1,13 @@
-"""Stream time: what the records say, never what this machine's clock says.
+"""Stream time: the time of the records, never of this machine's clock.
 
-It is the highest record timestamp so far, in the journal's order, with one exception: a record that is far
-ahead of all others (a producer whose clock is wrong, the year 9999) does not move it. If many in a row are
-ahead, the stream has really gone on, after a pause perhaps, and time goes to the middle one of them. Nor does
-a record from far behind (1970) move it, unless as many in a row are: then it was the time that was wrong, and
-it comes back to the middle one of those. Coming back is not time that passes, nor is returning soon after to
-where it was: `shift` says by how much all that is stamped has to move along, so that its age stays.
+It is the highest record timestamp so far, in the journal's order, with two exceptions.
+
+- A record far ahead of the time (a producer with a wrong clock, the year 9999) does not move it. If 50 in a
+  row are far ahead, the stream has gone on, perhaps after a pause: the time becomes that of the middle one.
+- If 50 records in a row are far behind, the time itself was wrong: it goes back to that of the middle one.
+
+When the time goes back, nothing has become younger; when it soon returns to where it was, nothing has become
+older. `shift` says by how much the times of all entries have to move, so that their age stays the same.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ IN_A_ROW = 50
 
 
 class StreamClock:
-    """Milliseconds since 1970, as far as the stream has come; None until it is sure.
+    """Stream time in milliseconds since 1970; None until 50 records have said what it is.
 
     >>> clock = StreamClock(step_ms=1_000)
     >>> for at in range(5_000, 5_000 + IN_A_ROW):
@@ -34,19 +36,19 @@ class StreamClock:
         self.step_ms = step_ms
         self.now: int | None = None
         self.shift = 0
-        """What the last record has moved the time by without any having passed."""
+        """By how much the last record has moved the time without time having passed."""
         self._ahead: list[int] = []
         self._behind: list[int] = []
-        self._left: int | None = None  # the time that it came back from, and where to
+        self._left: int | None = None  # the time from which it went back, and to where
         self._back = 0
 
     @property
     def stamp(self) -> int | None:
-        """The time of what is taken now; None while records run ahead and nobody knows yet."""
+        """The time of an entry that is added now; None while records are far ahead and it is not known."""
         return None if self._ahead else self.now
 
     def peek(self, timestamp: int) -> int | None:
-        """What the time would be after a record, unless it turns out to be ahead."""
+        """What the time would be after a record; one far ahead would not move it."""
         if self.now is None or timestamp < 0 or self._is_ahead(timestamp):
             return self.now
         return max(self.now, timestamp)
@@ -55,8 +57,8 @@ class StreamClock:
         return self.now is None or timestamp > self.now + self.step_ms
 
     def move(self, timestamp: int) -> int | None:
-        """Take a record's timestamp (negative: it has none). If the time of what was taken without a
-        stamp is known now, that time.
+        """A record was taken; a negative timestamp means that it has none. Returns the time of the entries
+        that were added while it was not known, if it is known now.
         """
         now, self.shift = self.now, 0
         if timestamp < 0:
@@ -71,7 +73,7 @@ class StreamClock:
         was, self._ahead, self._behind = self._ahead, [], []
         self.now = max(now, timestamp)
         if self._left is not None and self.now > self._back + self.step_ms:
-            self._left = None  # it has gone on from here: this is the time
+            self._left = None  # the stream has gone on from here: the time is right
         return now if was else None
 
     def _jump(self, row: list[int]) -> int:
@@ -88,15 +90,15 @@ class StreamClock:
         return now
 
     def state(self) -> list[Any]:
-        """Plain data for a snapshot; short, as it always was, while nothing is behind."""
-        told: list[Any] = [self.now, list(self._ahead)]
+        """Plain data for a snapshot; two values where no record is far behind, as in older snapshots."""
+        state: list[Any] = [self.now, list(self._ahead)]
         if self._behind or self._left is not None:
             back = None if self._left is None else [self._left, self._back]
-            told += [list(self._behind), back]
-        return told
+            state += [list(self._behind), back]
+        return state
 
     def restore(self, state: Any) -> None:
-        """Take up what `state()` gave; TypeError or ValueError if it is none."""
+        """Restore what `state()` returned; TypeError or ValueError if it is damaged."""
         now, ahead, behind, back = state if len(state) == 4 else (*state, [], None)
         self.now = None if now is None else time_of(now, "now")
         self._ahead = [time_of(timestamp, "ahead") for timestamp in rows(ahead, "ahead")]
@@ -107,4 +109,4 @@ class StreamClock:
             if len(row) >= IN_A_ROW:
                 raise ValueError(f"{len(row)} records in a row")
         if self.now is None and (self._behind or back is not None):
-            raise ValueError("behind what?")
+            raise ValueError("records behind a time that is not known")

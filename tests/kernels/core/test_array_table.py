@@ -95,6 +95,17 @@ def test_swapped_or_missing_arrays_are_refused() -> None:
             TABLE.addresses(*groups)
 
 
+def test_a_table_is_brought_up_to_date() -> None:
+    trees, _ = _arrays()
+    table = ArrayTable(Trees)
+    before = table.addresses(trees)
+    after = grown(trees, nodes=9)
+    table.update(before, trees, after)
+    np.testing.assert_array_equal(before, table.addresses(after))
+    with pytest.raises(ValueError, match="array 'count'"):  # as long as nothing else is
+        table.update(before, after, after._replace(count=np.zeros(4, np.int64)))
+
+
 def test_growth_follows_from_the_dimensions() -> None:
     trees, _ = _arrays()
     trees.node["left"] = 1

@@ -34,6 +34,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "_is_batch_aborted",
         "_unpack_records",
         "aborted_producer_ids",
+        "aborted_transactions",
         "bytes_read",
         "check_crcs",
         "drain",

@@ -188,7 +188,8 @@ class QuickRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
 
     def _skips(self, batch: Any) -> bool:
         """Whether a batch belongs to an aborted transaction, or only marks the end of one."""
-        if self.isolation_level and batch.has_producer_id():
+        aborted = self.aborted_transactions or self.aborted_producer_ids
+        if aborted and self.isolation_level and batch.has_producer_id():
             self._consume_aborted_transactions_up_to(batch.last_offset)
             if self._contains_abort_marker(batch):
                 self.aborted_producer_ids.discard(batch.producer_id)

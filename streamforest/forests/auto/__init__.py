@@ -1,0 +1,1 @@
+"""The stream forest and the NCM forest as one model."""

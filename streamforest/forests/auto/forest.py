@@ -1,0 +1,408 @@
+"""The stream forest, the NCM forest and recent neighbours side by side, as one River estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import wait
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests.auto.blend import Blend
+from streamforest.forests.auto.recent import RecentNeighbours
+from streamforest.forests.core.base import Forest
+from streamforest.forests.core.batch import Batch
+from streamforest.forests.core.engine import next_boundary
+from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_number
+from streamforest.forests.core.serialization import demand
+from streamforest.forests.ncm.forest import NCMForestClassifier
+from streamforest.forests.stream.forest import StreamForestClassifier
+from streamforest.kernels.auto.blending import VOICES
+from streamforest.kernels.core.operations import LEARN, PREDICT
+from streamforest.text import shown
+
+_OWN_REVISION = 1  # of the blend; see `learning_revision`
+_OP_PREDICT = np.full(1, PREDICT, np.uint8)
+_RECENT_DECAY = 0.998
+FAMILIES = ("stream", "ncm")
+_RECENT = len(FAMILIES)  # the voice of the recent neighbours
+
+
+class AutoForestClassifier(Forest):
+    """Both families at once: a stream forest and an NCM forest, blended by what was right lately.
+
+    Neither family is best everywhere. The stream forest follows drift and is ahead on streams of few
+    classes; the NCM forest is ahead on textures, letters and weather, and knows how new an event is. Here
+    both learn every event, on one table of features and labels, and their posteriors are added up. A third
+    voice is a short memory, the nearest of the last 32 to 512 rows: it knows of a change before any forest
+    does. The share of each voice follows the blends that were right lately, so that nobody has to choose,
+    and where they make different mistakes the sum is ahead of all.
+
+    Each family is to the last bit the forest of that kind with the same seed and parameters.
+
+    Parameters
+    ----------
+    n_trees
+        Trees of the stream forest. The NCM forest has a quarter more.
+    blend_decay
+        What is left of a hit of a blend of the two families after one more event. Nearer to 1 the shares
+        are steadier, and later to follow a change; .998 costs .02 points in the mean of 14 streams.
+    ring_rows, max_ring_bytes, max_plain_bytes, max_nodes
+        Bounds of the stream forest; see `StreamForestClassifier`.
+    drift
+        Whether trees of the stream forest are challenged.
+    memory, swap_after, background
+        Rows that the NCM forest keeps, and how its trees are grown anew; see `NCMForestClassifier`.
+    max_classes, max_features, max_categories
+        What the stream may bring: classes, features, categories of one feature. One class more is a
+        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides. So is
+        what would make more than 2²⁴ class means, one for each class and column.
+    max_text_bytes
+        Bytes that names and categories may take together, and classes by themselves: each as long as
+        it stands in a snapshot, and 128 more.
+    nonfinite
+        NaN and infinities in an event to be learned: "error" refuses it, "missing" takes them as missing.
+        NaN in a frame is always missing.
+    on_capacity
+        Beyond `max_features`, `max_categories` and `max_text_bytes`: "degrade" leaves new features out and
+        takes all later categories of a feature as one, or the feature as missing if over half of its events
+        brought a new one; see `capacity`. "error" raises a `CapacityError`.
+    n_jobs
+        Threads. From two on the families work side by side in batches. Predictions and state are the
+        same bits for any number.
+    seed
+        Seed of all random draws.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics
+    >>> from streamforest import AutoForestClassifier
+    >>> model = AutoForestClassifier(n_trees=10, seed=1)
+    >>> evaluate.progressive_val_score(datasets.ImageSegments().take(1000), model, metrics.Accuracy())
+    Accuracy: 92.89%
+    >>> 0.1 < model.shares()["ncm"] < 0.3
+    True
+    """
+
+    largest: ClassVar[float] = min(StreamForestClassifier.largest, NCMForestClassifier.largest)
+    max_means: ClassVar[int] = NCMForestClassifier.max_means
+    tells_novelty: ClassVar[bool] = True
+    _cuts_epochs: ClassVar[bool] = True
+    # revisions only rise, so that the sum is another one whenever any of them is
+    learning_revision: ClassVar[int] = (
+        StreamForestClassifier.learning_revision
+        + NCMForestClassifier.learning_revision
+        + _OWN_REVISION
+    )
+
+    def __init__(
+        self,
+        n_trees: int = 20,
+        blend_decay: float = 0.999,
+        ring_rows: int = 16_384,
+        max_ring_bytes: int = 64_000_000,
+        max_plain_bytes: int = 32_000_000,
+        max_nodes: int = 4_096,
+        drift: bool = True,
+        memory: int = 10_000,
+        swap_after: int = 256,
+        background: bool = False,
+        max_classes: int = 10_000,
+        max_features: int = 10_000,
+        max_categories: int = 1_000,
+        max_text_bytes: int = MAX_TEXT_BYTES,
+        nonfinite: str = "error",
+        on_capacity: str = "degrade",
+        n_jobs: int = 1,
+        seed: int | None = None,
+    ) -> None:
+        self.n_trees = n_trees
+        self.blend_decay = blend_decay
+        self.ring_rows = ring_rows
+        self.max_ring_bytes = max_ring_bytes
+        self.max_plain_bytes = max_plain_bytes
+        self.max_nodes = max_nodes
+        self.drift = drift
+        self.memory = memory
+        self.swap_after = swap_after
+        self.background = background
+        self.max_classes = max_classes
+        self.max_features = max_features
+        self.max_categories = max_categories
+        self.max_text_bytes = max_text_bytes
+        self.nonfinite = nonfinite
+        self.on_capacity = on_capacity
+        self.n_jobs = n_jobs
+        self.seed = seed
+        self._start()
+
+    # ---- the families
+
+    def _plant(self, seeds: NDArray[np.uint64]) -> None:
+        check_number("blend_decay", self.blend_decay, 0, 1, inside=True)
+        self._seeds = seeds
+        self._blend = Blend(float(self.blend_decay), _RECENT_DECAY)
+        self._recent = RecentNeighbours()
+        common: dict[str, Any] = {
+            "max_classes": self.max_classes,
+            "max_features": self.max_features,
+            "max_categories": self.max_categories,
+            "max_text_bytes": self.max_text_bytes,
+            "nonfinite": self.nonfinite,
+            "on_capacity": self.on_capacity,
+            "seed": int(seeds[0] >> np.uint64(11)) if self.seed is None else self.seed,
+        }
+        stream = StreamForestClassifier(
+            n_trees=self.n_trees,
+            ring_rows=self.ring_rows,
+            max_ring_bytes=self.max_ring_bytes,
+            max_plain_bytes=self.max_plain_bytes,
+            max_nodes=self.max_nodes,
+            drift=self.drift,
+            **common,
+        )
+        ncm = NCMForestClassifier(
+            n_trees=ncm_trees(self.n_trees),
+            memory=self.memory,
+            swap_after=self.swap_after,
+            **common,
+        )
+        self._features.largest = self.largest
+        self._families: tuple[Forest, Forest] = (stream, ncm)
+        for family in self._families:
+            family._features, family._labels = self._features, self._labels
+            family._scratch()
+
+    def _call(
+        self,
+        first: int,
+        last: int,
+        want: NDArray[np.int64],
+        batch: Batch,
+        votes: NDArray[np.int64],
+    ) -> bool:
+        """Take both families through the rows of an epoch; they enlarge what is too small themselves."""
+        stream, ncm = self._families
+        ncm.background = self.background  # type: ignore[attr-defined]
+        self._recent.process(batch, self._n_learned, self._features.categorical, votes, _RECENT)
+        if self.n_jobs == 1 or len(batch.X) == 1:
+            stream.n_jobs = ncm.n_jobs = 1
+            votes[:, 0] = stream._advance(batch, answer=True)
+            votes[:, 1] = ncm._advance(batch, answer=True)
+            return True
+        stream.n_jobs, ncm.n_jobs = self.n_jobs // 2, self.n_jobs - self.n_jobs // 2
+        running = self._threads(1).submit(ncm._advance, batch, answer=True)
+        try:
+            votes[:, 0] = stream._advance(batch, answer=True)
+            votes[:, 1] = running.result()
+        except BaseException:  # whatever happened, no thread works on after this call
+            wait([running])
+            raise
+        return True
+
+    def _process(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+        self._call(0, self.n_trees, self._want, batch, votes)
+
+    def _enlarge(self, want: NDArray[np.int64]) -> None:
+        """Nothing: all arrays belong to the families."""
+
+    def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
+        if not reuse and self._one_votes.shape[2] != len(self._labels):
+            self._one_votes = self._new_votes(1)
+        event, categorical = self._one_event(X, op, reuse), self._features.categorical
+        self._recent.process(event, self._n_learned, categorical, self._one_votes, _RECENT)
+        if not reuse:
+            for voice, family in enumerate(self._families):
+                self._one_votes[0, voice] = _scores_of(family, X)
+        self._one_scores = self._blend.mix(self._one_votes, self._one_y, op)
+        if op[0] & LEARN:
+            self._families[1].background = self.background  # type: ignore[attr-defined]
+            for family in self._families:
+                family._one_y[0] = self._one_y[0]
+                family._one_known[0] = self._one_known[0]
+                family._learn_row(X, True)  # it was just asked about this very row
+        return True
+
+    def _tidy(self) -> None:
+        for family in self._families:
+            family._tidy()
+
+    # ---- votes: of each family, and of the recent neighbours
+
+    def _new_votes(self, n: int) -> NDArray[np.int64]:
+        return np.zeros((n, VOICES, len(self._labels)), np.int64)
+
+    def _mix(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
+        n = len(votes)
+        return self._blend.mix(votes, np.full(n, -1), np.full(n, PREDICT, np.uint8))
+
+    def _mix_one(self) -> NDArray[np.int64]:
+        scores: NDArray[np.int64] = self._one_scores[0]
+        return scores
+
+    def _mix_and_judge(
+        self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
+    ) -> NDArray[np.int64]:
+        return self._blend.mix(votes, y, op)
+
+    def _end_epoch(self, batch: Batch) -> None:
+        self._blend.end_epoch(self._n_learned - _epoch_start(self._n_learned - 1))
+        self._recent.end_epoch(int(batch.known[-1]))
+
+    def _predict_trees(self, X: Any) -> NDArray[np.int64]:
+        self._refuse_if_broken()
+        self._routed = None
+        return np.concatenate([family._predict_trees(X) for family in self._families])
+
+    def warm_up(self) -> None:
+        """Compile, or load, all that this forest will ever call, so that no event has to wait."""
+        for family in self._families:
+            family.warm_up()
+        other = self.clone()
+        other.advance(np.zeros((2, 1)), ["a", "b"])
+        other.learn_one({0: 1.0}, "a")
+
+    # ---- how new an event is
+
+    def novelty_one(self, x: dict[Any, Any]) -> float:
+        """How unlike everything known an event is, before any label exists: about 1 for what is usual.
+
+        The NCM forest says it; see `NCMForestClassifier.novelty_one`. Infinite before anything was learned.
+        """
+        return float(self.novelty_many([x])[0])
+
+    def novelty_many(self, X: Any) -> NDArray[np.float64]:
+        """`novelty_one` for each row of a batch."""
+        novelty = self.answers(X).novelty
+        assert novelty is not None
+        return novelty
+
+    # ---- snapshots
+
+    def _dump(self) -> dict[str, NDArray[Any]]:
+        arrays = {"tree.seed": self._seeds, **self._blend.dump()}
+        arrays["family.revisions"] = np.array([family._revision for family in self._families])
+        arrays |= self._recent.dump(self._n_learned, len(self._features))
+        for name, family in zip(FAMILIES, self._families):
+            arrays |= {f"{name}.{key}": array for key, array in family._dump().items()}
+        return arrays
+
+    def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
+        self._plant(take("tree.seed", np.uint64, self.n_trees))  # without a seed they were drawn
+        self._blend.restore(take, self._n_learned - _epoch_start(self._n_learned))
+        self._recent.restore(take, self._n_learned, self._features, len(self._labels))
+        revisions = take("family.revisions", np.int64, len(FAMILIES)).tolist()
+        for name, family, revision in zip(FAMILIES, self._families, revisions):
+            demand(1 <= revision <= family._revision, "family.revisions")
+            family._n_learned = self._n_learned
+            family._restore_revision(_taking(take, name), revision)
+            family._scratch()
+
+    # ---- looking inside
+
+    def shares(self) -> dict[str, float]:
+        """The say of each family and of the recent neighbours; it changes when an epoch ends."""
+        return dict(zip((*FAMILIES, "recent"), self._blend.voices()))
+
+    def summary(self) -> dict[str, Any]:
+        """Size and shape of the forest.
+
+        `shares` is the say of each family and of the recent neighbours in an answer, `recent_rows` the rows
+        that these look at, `total_bytes` what all arrays take as allocated, and `families` has the summary
+        of each.
+        """
+        with self._lock:
+            families = {name: family.summary() for name, family in zip(FAMILIES, self._families)}
+            return {
+                "trees": sum(family.n_trees for family in self._families),
+                "events": self._n_learned,
+                "classes": len(self._labels),
+                "features": len(self._features),
+                "nodes": sum(of_it["nodes"] for of_it in families.values()),
+                "shares": {name: round(share, 4) for name, share in self.shares().items()},
+                "recent_rows": self._recent.rows,
+                "total_bytes": self._recent.nbytes
+                + sum(of_it["total_bytes"] for of_it in families.values()),
+                "capacity": self._features.totals(),
+                "families": families,
+            }
+
+    def debug_one(self, x: dict[Any, Any], tree: int | None = None) -> str:
+        """Why the forest answers as it does: what each family says, and a look into the stream forest.
+
+        Parameters
+        ----------
+        x
+            An event; it is not learned.
+        tree
+            The tree of the stream forest to look into; by default the one right most often lately.
+        """
+        with self._lock:
+            if not self._labels.labels:
+                self._one_row(x, learn=False)
+                return "nothing learned yet"
+            answer = self._scores_one(x)
+            lines = [f"blend: {self._best(answer)}"]
+            for (name, share), scores in zip(self.shares().items(), self._one_votes[0]):
+                lines.append(f"  {name:6} {share:4.0%}: {self._best(scores)}")
+            self._routed = None  # the stream forest is asked once more
+            stream = self._families[0]
+            return "\n".join([*lines, stream.debug_one(x, tree)])  # type: ignore[attr-defined]
+
+    def _best(self, scores: NDArray[np.int64]) -> str:
+        """The three likeliest classes."""
+        total = scores.sum()
+        if total == 0:
+            return "no answer"
+        order = np.argsort(-scores, kind="stable")[:3].tolist()
+        named = [(self._labels.labels[k], scores[k] / total) for k in order if scores[k] > 0]
+        return ", ".join(f"{shown(label)} {share:.1%}" for label, share in named)
+
+    def feature_importances(self, expert: str | None = None) -> dict[Any, float]:
+        """The share of each feature in what the stream forest has learned; shares sum to one.
+
+        See `StreamForestClassifier.feature_importances`; the NCM forest has no such figure.
+        """
+        with self._lock:
+            stream = self._families[0]
+            return stream.feature_importances(expert)  # type: ignore[attr-defined, no-any-return]
+
+
+def ncm_trees(n_trees: int) -> int:
+    """Trees of the NCM forest beside so many of the stream forest.
+
+    >>> ncm_trees(20), ncm_trees(1)
+    (25, 2)
+    """
+    return -(-5 * n_trees // 4)
+
+
+def _epoch_start(learned: int) -> int:
+    """Where the epoch began in which the event after so many lies.
+
+    >>> [_epoch_start(n) for n in (0, 1, 2, 3, 63, 64, 100, 128)]
+    [0, 1, 2, 2, 32, 64, 64, 128]
+    """
+    if learned == 0:
+        return 0
+    boundary = next_boundary(learned)
+    return boundary // 2 if boundary <= 64 else boundary - 64
+
+
+def _scores_of(family: Forest, X: NDArray[np.float64]) -> NDArray[Any]:
+    """What a family says of one row; its routing is kept for learning the row."""
+    if family._one_votes.shape[-1] != len(family._labels):
+        family._one_votes = family._new_votes(1)
+    family._one_votes.fill(0)
+    family._call_one(X, _OP_PREDICT, False)
+    return family._mix_one()
+
+
+def _taking(take: Callable[..., NDArray[Any]], name: str) -> Callable[..., NDArray[Any]]:
+    """The arrays of one family."""
+
+    def of_family(key: str, dtype: Any, size: int | None = None) -> NDArray[Any]:
+        return take(f"{name}.{key}", dtype, size)
+
+    return of_family

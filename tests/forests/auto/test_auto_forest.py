@@ -1,0 +1,257 @@
+"""The auto forest: two whole forests, recent neighbours, and one answer by what was right lately."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from support.events import blobs, growing_stream
+from support.forging import Forgery, forged
+
+import streamforest
+from streamforest import (
+    BOTH,
+    AutoForestClassifier,
+    NCMForestClassifier,
+    StreamForestClassifier,
+    datasets,
+)
+from streamforest.errors import ParameterError, SnapshotError, StreamForestError
+from streamforest.forests.auto.forest import ncm_trees
+from streamforest.forests.auto.recent import RecentNeighbours
+from streamforest.forests.core.batch import Batch
+from streamforest.forests.core.engine import next_boundary
+from streamforest.forests.persistence.snapshot import decode, encode
+from streamforest.kernels.auto.blending import SHARES
+
+
+def _turning(n: int, seed: int = 0) -> tuple[Any, list[int]]:
+    """Two classes on the plane that change places every 300 events."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    turned = (np.arange(n) // 300) % 2
+    return X, ((X[:, 0] > 0).astype(int) ^ turned).tolist()
+
+
+def test_each_family_is_the_forest_of_its_kind() -> None:
+    xs, ys = growing_stream(1_200)
+    both = AutoForestClassifier(n_trees=4, seed=7, memory=300)
+    both.advance(xs, ys)
+    alone = (
+        StreamForestClassifier(n_trees=4, seed=7),
+        NCMForestClassifier(n_trees=ncm_trees(4), seed=7, memory=300),
+    )
+    for family, forest in zip(both._families, alone):
+        forest.advance(xs, ys)
+        ours, theirs = family._dump(), forest._dump()
+        assert ours.keys() == theirs.keys()
+        for name, array in ours.items():
+            np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def test_the_answer_is_the_blend_of_all_by_fading_hits() -> None:
+    """Held against the rule written down event by event, in plain Python."""
+    X, y = blobs(700, 6, 5, seed=3)
+    labels = y.tolist()
+    both = AutoForestClassifier(n_trees=3, seed=2)
+    answers = both.advance(X, labels)
+    one = StreamForestClassifier(n_trees=3, seed=2).advance(X, labels)
+    other = NCMForestClassifier(n_trees=ncm_trees(3), seed=2).advance(X, labels)
+    index = {label: k for k, label in enumerate(both.classes_)}
+    near = _recent_alone(X, [index[label] for label in labels], len(index))
+    blends = [_Plain(0.999), _Plain(0.998)]
+    begun = 0
+    for i, label in enumerate(labels):
+        forests = blends[0].mixed(one[i], other[i])
+        np.testing.assert_allclose(answers[i], blends[1].mixed(forests, near[i]), atol=1e-8)
+        blends[0].judge(one[i], other[i], index[label])
+        blends[1].judge(forests, near[i], index[label])
+        if i + 1 == next_boundary(i):
+            for blend in blends:
+                blend.end_epoch(i + 1 - begun)
+            begun = i + 1
+    assert all(len(blend.seen) > 5 for blend in blends)  # the shares have moved
+
+
+class _Plain:
+    """A blend of two, with Python's numbers."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self.hits, self.fresh = [0.0] * len(SHARES), [0] * len(SHARES)
+        self.seen: set[float] = set()
+
+    def mixed(self, one: Any, other: Any) -> Any:
+        weight = [np.exp(0.5 * h - 3 * g) for h, g in zip(self.hits, SHARES)]
+        share = sum(w * g for w, g in zip(weight, SHARES)) / sum(weight)
+        self.seen.add(round(share, 3))
+        return (1 - share) * one + share * other
+
+    def judge(self, one: Any, other: Any, k: int) -> None:
+        for s, g in enumerate(SHARES.tolist()):
+            mixed = (1 - g) * one + g * other
+            self.fresh[s] += mixed.max() > 0 and int(mixed.argmax()) == k
+
+    def end_epoch(self, events: int) -> None:
+        self.hits = [self.decay**events * h + f for h, f in zip(self.hits, self.fresh)]
+        self.fresh = [0] * len(SHARES)
+
+
+def _recent_alone(X: Any, y: list[int], classes: int) -> Any:
+    """What the recent neighbours say, which have tests of their own."""
+    recent = RecentNeighbours()
+    votes = np.zeros((len(X), 3, classes), np.int64)
+    start = 0
+    while start < len(X):
+        stop = min(next_boundary(start), len(X))
+        part = slice(start, stop)
+        n = stop - start
+        batch = Batch(
+            X[part], np.array(y[part]), np.full(n, BOTH, np.uint8), np.full(n, X.shape[1])
+        )
+        recent.process(batch, start, np.zeros(X.shape[1], np.uint8), votes[part], 2)
+        recent.end_epoch(X.shape[1])
+        start = stop
+    return votes[:, 2] / float(1 << 32)
+
+
+def test_a_family_that_is_behind_falls_silent() -> None:
+    X, y = _turning(4_000)
+    model = AutoForestClassifier(n_trees=8, seed=1, memory=2_000)
+    P = model.advance(X, y)
+    stream = StreamForestClassifier(n_trees=8, seed=1).advance(X, y)
+    right, best = P.argmax(axis=1) == y, stream.argmax(axis=1) == y
+    assert model.shares()["ncm"] < 0.25
+    assert right[1_000:].mean() > best[1_000:].mean() - 0.01
+
+
+def test_recent_neighbours_speak_up_where_everything_moves() -> None:
+    stream = datasets.load("moving-squares", 3_000)
+    model = AutoForestClassifier(n_trees=5, seed=1, memory=2_000)
+    right = model.advance(stream.X, stream.y).argmax(axis=1) == [
+        model.classes_.index(label) for label in stream.y.tolist()
+    ]
+    forest = StreamForestClassifier(n_trees=5, seed=1)
+    alone = forest.advance(stream.X, stream.y).argmax(axis=1) == [
+        forest.classes_.index(label) for label in stream.y.tolist()
+    ]
+    assert right[500:].mean() > 0.985
+    assert right[500:].mean() > alone[500:].mean()
+    assert model.shares()["recent"] > 0.5
+
+
+def test_what_it_tells_of_itself() -> None:
+    xs, ys = growing_stream(900)
+    model = AutoForestClassifier(n_trees=4, seed=1)
+    assert model.debug_one(xs[0]) == "nothing learned yet"
+    assert model.novelty_one(xs[0]) == float("inf")
+    model.advance(xs, ys)
+    told = model.summary()
+    assert sum(told["shares"].values()) == pytest.approx(1, abs=1e-3)
+    assert list(told["shares"]) == ["stream", "ncm", "recent"]
+    assert told["recent_rows"] == 512
+    assert told["trees"] == 4 + 5
+    assert told["events"] == 900
+    assert told["families"]["ncm"]["trees"] == 5
+    assert told["families"]["stream"]["events"] == 900
+    assert json.loads(json.dumps(told)) == told
+    before = encode({"main": model})
+    text = model.debug_one(xs[3])
+    assert text.startswith("blend: ")
+    assert "\n  stream " in text
+    assert "\n  ncm " in text
+    assert "\n  recent " in text
+    assert "forest of 4 trees" in text
+    numbers = {name: 1e9 for name, value in xs[3].items() if isinstance(value, float)}
+    assert model.novelty_one(xs[3]) < model.novelty_one(numbers)
+    assert sum(model.feature_importances().values()) == pytest.approx(1)
+    assert model.predict_trees(xs[:7]).shape == (9, 7)
+    assert encode({"main": model}) == before  # asking changes nothing
+
+
+def test_a_question_in_between_does_not_change_what_is_learned() -> None:
+    """`predict_one` leaves its routes to `learn_one`; others that ask must not leave theirs."""
+    xs, ys = growing_stream(400)
+    asked, plain = (AutoForestClassifier(n_trees=3, seed=1, memory=200) for _ in range(2))
+    for i, (x, y) in enumerate(zip(xs, ys)):
+        plain.predict_one(x)
+        plain.learn_one(x, y)
+        asked.predict_one(x)
+        if i:
+            asked.debug_one(xs[i - 1])
+        if i % 3 == 0:
+            asked.novelty_one(xs[i // 2])
+        asked.learn_one(x, y)
+    assert encode({"main": asked}) == encode({"main": plain})
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_family_that_was_interrupted_is_told(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = blobs(300)
+    model = AutoForestClassifier(n_trees=3, seed=1, n_jobs=threads)
+
+    def interrupt(*args: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model._families[1], "_advance", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.advance(X, y)
+    monkeypatch.undo()
+    for ask in (lambda: model.advance(X, y), lambda: encode({"main": model})):
+        with pytest.raises(StreamForestError, match="load the last snapshot"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("field", "at", "value"),
+    [
+        ("blend.hits", 0, -1.0),
+        ("blend.hits", 2, 1065.0),
+        ("blend.hits", 1, float("nan")),
+        ("blend.hits", 9, 565.0),
+        ("blend.fresh", 0, -1),
+        ("blend.fresh", 3, 37),
+        ("recent.rows", 0, float("inf")),
+        ("recent.labels", 0, 99),
+        ("recent.hits", 0, 34.0),
+        ("recent.columns", 0, -1.0),
+        ("recent.columns", 0, 101.0),
+        ("recent.features", 0, 100),
+        ("family.revisions", 0, 0),
+        ("family.revisions", 1, 99),
+        ("stream.tree.active", 0, 2),
+        ("ncm.memory.number", 0, -1),
+    ],
+)
+def test_damage_is_refused(field: str, at: int, value: Any) -> None:
+    xs, ys = growing_stream(100)  # 36 of them in the last epoch
+    model = AutoForestClassifier(n_trees=2, seed=1)
+    model.advance(xs, ys)
+    data = encode({"main": model})
+    assert decode(data)[0]["main"].n_learned == 100
+    with pytest.raises(SnapshotError, match=field.rpartition(".")[2]):
+        decode(forged(data, Forgery(f"models/main/0/{field}", at, value)))
+
+
+def test_parameters_are_checked() -> None:
+    for decay in (0, 1, "a"):
+        with pytest.raises(ParameterError, match="blend_decay="):
+            AutoForestClassifier(blend_decay=decay)
+    with pytest.raises(ParameterError, match="memory="):
+        AutoForestClassifier(memory=0)
+    assert streamforest.AutoForestClassifier is AutoForestClassifier
+
+
+def test_without_a_seed_it_is_saved_and_goes_on_alike() -> None:
+    xs, ys = growing_stream(700)
+    model = AutoForestClassifier(n_trees=3, memory=200)
+    model.advance(xs[:500], ys[:500])
+    loaded = decode(encode({"main": model}))[0]["main"]
+    np.testing.assert_array_equal(
+        model.advance(xs[500:], ys[500:]), loaded.advance(xs[500:], ys[500:])
+    )
+    assert encode({"main": model}) == encode({"main": loaded})
