@@ -19,6 +19,9 @@ from typing import IO, Any
 import click
 
 from streamforest.__main__ import interrupted
+from streamforest.__main__ import (
+    main as main,
+)  # scripts that were installed earlier look for it here
 from streamforest._version import __version__
 from streamforest.errors import (
     ChangedError,

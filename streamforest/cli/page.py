@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from streamforest.observe.history import History
-from streamforest.observe.history_file import FILE
+from streamforest.observe.page.history_file import FILE
 from streamforest.observe.page.site import About, Site
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics

@@ -129,6 +129,11 @@ def run(
             drain = create_topics = True
             _feed(loaded)
         if config.kafka is not None and config.kafka.model_scope == "partition":
+            if keep:
+                raise ConfigError(
+                    "--keep: has no effect with kafka.model_scope = 'partition', whose pages end with "
+                    "their partitions"
+                )
             accept = accept_version_change
             runs = _consume_each(
                 stack, loaded, drain, create_topics, accept, max_events, signals, pipeline

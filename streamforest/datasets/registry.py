@@ -36,10 +36,10 @@ class StreamSpec:
         Kept out of sight while settings were chosen: what a model does here was not tuned.
     scheduled
         Its classes come one after the other.
-    text
-        Its events are texts, for pipelines that make features of them.
     long
         A whole recording: the benchmark runs it only when asked for everything.
+    text
+        Its events are texts, for pipelines that make features of them.
     """
 
     name: str
@@ -49,8 +49,8 @@ class StreamSpec:
     drifting: bool = False
     held_out: bool = False
     scheduled: bool = False
-    text: bool = False
     long: bool = False
+    text: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}

@@ -163,6 +163,17 @@ def _kappa(correct: int, labelled: int, table: Iterable[Sequence[int]]) -> float
     return (correct / labelled - chance) / (1 - chance) if chance < 1 else 0.0
 
 
+def kappa_temporal(accuracy: float | None, no_change: float | None) -> float | None:
+    """Accuracy beyond that of repeating the last label: 1 is perfect, 0 is no better.
+
+    >>> kappa_temporal(0.9, 0.5), kappa_temporal(0.9, 1.0)
+    (0.8, None)
+    """
+    if accuracy is None or no_change is None or no_change >= 1:
+        return None
+    return round((accuracy - no_change) / (1 - no_change), 4)
+
+
 class LabelWindow:
     """The last labelled events of one model: accuracy, kappa, recall of some classes.
 

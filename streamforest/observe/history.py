@@ -21,8 +21,15 @@ from typing import Any
 import numpy as np
 
 from streamforest.observe.evaluation import WINDOW
-from streamforest.observe.history_file import MAX_LETTERS, MAX_REASONS, Kept, Letter, read, write
-from streamforest.observe.points import FAR, Point, total
+from streamforest.observe.page.history_file import (
+    MAX_LETTERS,
+    MAX_REASONS,
+    Kept,
+    Letter,
+    read,
+    write,
+)
+from streamforest.observe.page.points import FAR, Point, total
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     BatchSampled,

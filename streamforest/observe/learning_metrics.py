@@ -12,8 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from streamforest.observe.evaluation import Totals
-from streamforest.observe.points import kappa_temporal
+from streamforest.observe.evaluation import Totals, kappa_temporal
 from streamforest.observe.telemetry import Measured
 
 _WINDOW = 1_000

@@ -72,4 +72,4 @@ def _run_child(
         failpoints.arm(name, int(passes))
     os.environ["STREAMFOREST_QUIET"] = "1"
     sys.argv = ["streamforest", "run", *arguments]
-    import_module("streamforest.cli").main()
+    import_module("streamforest.__main__").main()

@@ -47,7 +47,9 @@ def test_an_empty_topic_is_named_once_and_so_is_one_that_had_to_be_created(case:
     assert [m for _, m in told if m.startswith("waiting")] == [
         f"waiting: the topic is empty ({case.events})"
     ]
-    assert not any("progress" in message for _, message in told)
+    snapshots = [message.split()[1] for _, message in told if message.startswith("snapshot s-")]
+    assert snapshots[-1] == "s-000000000200:"
+    assert len(snapshots) == len(set(snapshots)), "each is logged once"
 
 
 def committed_events(case: Case) -> int:

@@ -142,7 +142,7 @@ def test_the_example_survives_kills_to_the_last_bit(kafka_broker: Broker, tmp_pa
     assert len(predictions) == len(orders)
     assert len(predictions) + len(dead) == len(values)
     reasons = {reason for reason, _ in dead.values()}
-    assert reasons == {b"decoder", b"invalid", b"version", b"undecodable", b"too_large"}
+    assert reasons == {b"decoder", b"invalid", b"version", b"undecodable", b"too_large", b"empty"}
     assert any(b"avro_orders:decode: EOFError" in message for _, message in dead.values())
     labelled = [one for one in predictions.values() if one["truth"] is not None]
     right = sum(one["label"] == one["truth"] for one in labelled) / len(labelled)

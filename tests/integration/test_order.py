@@ -10,6 +10,7 @@ import random
 import threading
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,12 @@ def test_open_and_aborted_transactions_are_not_waited_for(case: Case) -> None:
     create_topic(client, case.topic, 2)
     client.close()
     values = [message.value for message in messages(rows(40), ReplayOptions(case.topic))]
-    plain = KafkaProducer(bootstrap_servers=case.servers)
+    producers = ExitStack()
+
+    def producer_of(**settings: Any) -> KafkaProducer:
+        producer = KafkaProducer(bootstrap_servers=case.servers, **settings)
+        producers.callback(producer.close)
+        return producer
 
     def send(producer: KafkaProducer, first: int, count: int, partition: int) -> None:
         for i in range(first, first + count):
@@ -220,22 +226,22 @@ def test_open_and_aborted_transactions_are_not_waited_for(case: Case) -> None:
         producer.flush(timeout=30)
 
     def transactional() -> KafkaProducer:
-        producer = KafkaProducer(
-            bootstrap_servers=case.servers, transactional_id=f"t-{uuid.uuid4().hex}"
-        )
+        producer = producer_of(transactional_id=f"t-{uuid.uuid4().hex}")
         producer.init_transactions()
         producer.begin_transaction()
         return producer
 
-    aborted, open_ = transactional(), transactional()
-    send(plain, 0, 5, 0)
-    send(plain, 5, 5, 1)
-    send(aborted, 20, 3, 1)
-    aborted.abort_transaction()
-    send(open_, 30, 2, 1)
     _, path = case.pipeline()
+    pipeline = load_pipeline(path, {}, ["kafka.order_wait_ms=600000"])
     deadline = time.monotonic() + 60
-    with opened(load_pipeline(path, {}, ["kafka.order_wait_ms=600000"]), create_topics=True) as run:
+    with producers:
+        plain, aborted, open_ = producer_of(), transactional(), transactional()
+        send(plain, 0, 5, 0)
+        send(plain, 5, 5, 1)
+        send(aborted, 20, 3, 1)
+        aborted.abort_transaction()
+        send(open_, 30, 2, 1)
+        run = producers.enter_context(opened(pipeline, create_topics=True))
 
         def read(events: int) -> dict[tuple[str, int], int]:
             ending = run.consume(max_events=events, stop=lambda: time.monotonic() > deadline)
@@ -252,8 +258,6 @@ def test_open_and_aborted_transactions_are_not_waited_for(case: Case) -> None:
         )  # the marker of the other one is before or after them
         send(plain, 15, 3, 0)
         assert read(3)[case.topic, 0] == 13
-    for producer in (plain, aborted, open_):
-        producer.close()
 
 
 def test_in_the_order_of_arrival_partitions_come_in_long_runs(case: Case) -> None:

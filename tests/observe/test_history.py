@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamforest.observe.history import History
-from streamforest.observe.points import MAX_POINTS, Point, columns
+from streamforest.observe.page.points import MAX_POINTS, Point, columns
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     ClassesBorn,

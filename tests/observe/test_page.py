@@ -13,10 +13,10 @@ import pytest
 from observe.test_server import Metrics, asked, code
 
 from streamforest.observe.history import History
+from streamforest.observe.page.points import Point
 from streamforest.observe.page.site import About, Site
 from streamforest.observe.page.status import findings
 from streamforest.observe.page.view import lately
-from streamforest.observe.points import Point
 from streamforest.observe.server import MetricsServer
 from streamforest.observe.telemetry import (
     BatchAdvanced,

@@ -68,6 +68,9 @@ class AutoForestClassifier(Forest):
         Beyond `max_features`, `max_categories` and `max_text_bytes`: "degrade" leaves new features out and
         takes all later categories of a feature as one, or the feature as missing if over half of its events
         brought a new one; see `capacity`. "error" raises a `CapacityError`.
+    absent
+        What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
+        words.
     n_jobs
         Threads. From two on the families work side by side in batches. Predictions and state are the
         same bits for any number.
@@ -114,6 +117,7 @@ class AutoForestClassifier(Forest):
         max_text_bytes: int = MAX_TEXT_BYTES,
         nonfinite: str = "error",
         on_capacity: str = "degrade",
+        absent: str = "missing",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -133,6 +137,7 @@ class AutoForestClassifier(Forest):
         self.max_text_bytes = max_text_bytes
         self.nonfinite = nonfinite
         self.on_capacity = on_capacity
+        self.absent = absent
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
@@ -151,6 +156,7 @@ class AutoForestClassifier(Forest):
             "max_text_bytes": self.max_text_bytes,
             "nonfinite": self.nonfinite,
             "on_capacity": self.on_capacity,
+            "absent": self.absent,
             "seed": int(seeds[0] >> np.uint64(11)) if self.seed is None else self.seed,
         }
         stream = StreamForestClassifier(
@@ -319,12 +325,12 @@ class AutoForestClassifier(Forest):
                 "events": self._n_learned,
                 "classes": len(self._labels),
                 "features": len(self._features),
+                "capacity": self._features.totals(),
                 "nodes": sum(of_it["nodes"] for of_it in families.values()),
                 "shares": {name: round(share, 4) for name, share in self.shares().items()},
                 "recent_rows": self._recent.rows,
                 "total_bytes": self._recent.nbytes
                 + sum(of_it["total_bytes"] for of_it in families.values()),
-                "capacity": self._features.totals(),
                 "families": families,
             }
 

@@ -366,6 +366,6 @@ class NCMForestClassifier(NCMProcessing):
                 "learned": self._n_learned,
                 "classes": len(self._labels),
                 "features": len(self._features),
-                **inspection.summary(self._parts(), self._retraining, len(self._labels)),
                 "capacity": self._features.totals(),
+                **inspection.summary(self._parts(), self._retraining, len(self._labels)),
             }

@@ -36,11 +36,12 @@ class _Buffer:
 
     partition: Partition
     time: int
-    """The highest timestamp of the records that were processed; 0 if none had one."""
+    """The highest timestamp before the first record that it gets when it is empty; 0 if there is none."""
     records: deque[Any] = field(default_factory=deque)
-    sizes: deque[int] = field(default_factory=deque)
-    """In bytes, of each of them."""
+    polls: deque[tuple[int, int]] = field(default_factory=deque)
+    """Records and bytes of each poll of which some are left."""
     bytes: int = 0
+    """Of all these polls."""
     full: bool = False
     empty_since: float | None = None
     """When it was first found empty although it has unread records."""
@@ -82,10 +83,10 @@ class Merge:
         buffer = self._buffers[rank]
         if not buffer.records:
             heappush(self._heap, (max(buffer.time, records[0].timestamp), rank))
-        sizes = list(map(size_of, records))
+        size = sum(map(size_of, records))
         buffer.records.extend(records)
-        buffer.sizes.extend(sizes)
-        buffer.bytes += sum(sizes)
+        buffer.polls.append((len(records), size))
+        buffer.bytes += size
         buffer.empty_since = None
 
     def __len__(self) -> int:
@@ -99,6 +100,7 @@ class Merge:
     def full(self) -> set[Partition]:
         """Partitions that are not to be read further for now."""
         for buffer in self._buffers:
+            _free(buffer)
             room = 2 if buffer.full else 1
             buffer.full = (
                 len(buffer.records) * room >= self._max_records
@@ -127,12 +129,11 @@ class Merge:
             held = buffer.records
             records.append(held.popleft())
             partitions.append(buffer.partition)
-            buffer.time = time
-            buffer.bytes -= buffer.sizes.popleft()
             if held:
                 timestamp = held[0].timestamp
                 heapreplace(heap, (timestamp if timestamp > time else time, rank))
                 continue
+            buffer.time = time
             heappop(heap)
             if _waits(buffer, now, wait_for):
                 break
@@ -144,6 +145,15 @@ class Merge:
             return True
         waited = [_waits(b, now, wait_for) for b in self._buffers if not b.records]
         return any(waited)  # all of them, since each notes since when
+
+
+def _free(buffer: _Buffer) -> None:
+    """Count the bytes of polls no longer of which every record was handed out."""
+    gone = sum(count for count, _ in buffer.polls) - len(buffer.records)
+    while buffer.polls and gone >= buffer.polls[0][0]:
+        count, size = buffer.polls.popleft()
+        gone -= count
+        buffer.bytes -= size
 
 
 def _waits(buffer: _Buffer, now: float, wait_for: WaitFor) -> bool:

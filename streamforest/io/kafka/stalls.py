@@ -37,6 +37,8 @@ class StallWatch:
         consumer = self._assignment.consumer
         now = time.monotonic()
         quiet = []
+        for tp in held & self._at.keys():
+            self._at[tp] = self._at[tp][0], now  # its time begins when it is read on
         for tp in (consumer.assignment() & set(self._assignment.partitions)) - held:
             position, since = self._at.get(tp, (-1, now))
             if tp in polled:

@@ -18,9 +18,9 @@ import msgspec
 
 from streamforest._version import __version__
 from streamforest.observe.history import History
+from streamforest.observe.page.points import columns
 from streamforest.observe.page.status import findings
 from streamforest.observe.page.view import lately, run_view
-from streamforest.observe.points import columns
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

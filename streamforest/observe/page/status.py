@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamforest.observe.history import History
-from streamforest.observe.points import Point, share, total
+from streamforest.observe.page.points import Point, share, total
 
 Level = Literal["error", "warning", "info", "ok"]
 _ORDER: tuple[Level, ...] = ("error", "warning", "info", "ok")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamforest.observe.evaluation import AGE_LIMITS, WINDOW
+from streamforest.observe.evaluation import AGE_LIMITS, WINDOW, kappa_temporal
 from streamforest.observe.history import History
+from streamforest.observe.page.points import Point, share, short, total
 from streamforest.observe.page.status import accuracies
-from streamforest.observe.points import Point, kappa_temporal, share, short, total
 
 _LATELY = 30.0  # seconds that "now" looks back
 _MAX_PAIRS = 8

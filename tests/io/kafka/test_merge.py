@@ -158,5 +158,8 @@ def test_buffers_are_bounded_in_bytes() -> None:
     assert merge.full() == set()
     merge.add(EVENTS, [large(offset=3, timestamp=3)])
     assert merge.full() == {EVENTS}
-    merge.take(3, 0.0, never)
+    merge.take(2, 0.0, never)
+    assert merge.full() == {EVENTS}  # the bytes of a poll are free once all of it is processed
+    merge.take(1, 0.0, never)
     assert merge.full() == set()
+    assert merge.buffered(EVENTS) == 1

@@ -159,17 +159,6 @@ def share(part: float, of: float) -> float | None:
     return round(part / of, 4) if of else None
 
 
-def kappa_temporal(accuracy: float | None, no_change: float | None) -> float | None:
-    """Accuracy beyond that of repeating the last label: 1 is perfect, 0 is no better.
-
-    >>> kappa_temporal(0.9, 0.5), kappa_temporal(0.9, 1.0)
-    (0.8, None)
-    """
-    if accuracy is None or no_change is None or no_change >= 1:
-        return None
-    return round((accuracy - no_change) / (1 - no_change), 4)
-
-
 def short(value: float | None) -> float | None:
     """Four significant digits are enough to draw."""
     return None if value is None else float(f"{value:.4g}")

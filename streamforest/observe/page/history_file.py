@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from streamforest.observe.points import MAX_POINTS, Amount, Count, Steps, Whole
-from streamforest.observe.recent_classes import RecentClasses
+from streamforest.observe.page.points import MAX_POINTS, Amount, Count, Steps, Whole
+from streamforest.observe.page.recent_classes import RecentClasses
 from streamforest.private_files import make_folder, reading, replace
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from streamforest.observe.evaluation import AGE_LIMITS
-from streamforest.observe.points import Amount, Count
+from streamforest.observe.page.points import Amount, Count
 from streamforest.text import printable
 
 MAX_TRACKED = 12
