@@ -63,22 +63,26 @@ def _dead_letters(refused: Mapping[str, Refused]) -> list[tuple[str, str]]:
     return lines
 
 
-def shortfall(summary: Summary, late: bool, letters_in: str) -> tuple[str | None, bool]:
+def shortfall(
+    summary: Summary, late: bool, letters_in: str, finished: bool = True
+) -> tuple[str | None, bool]:
     """What is wrong with what became of the rows of a finished run, and whether it has failed.
 
-    More than 1 % dead letters are worth a warning; more than half, or nothing learned, are a failure.
+    More than 1 % dead letters are worth a warning; more than half are a failure, and so is nothing learned
+    at the end of the source (`finished`).
     """
     if not summary.read:
         return None, False
     share = summary.dead_letter_share
-    if share > FAILED_SHARE or (summary.dead_letters and not summary.learned):
+    if share > FAILED_SHARE or (finished and summary.dead_letters and not summary.learned):
         nothing = "" if summary.learned else ", and nothing was learned"
         return f"{_share(summary)} are dead letters{nothing}: {letters_in}", True
-    if not summary.learned:
+    if finished and not summary.learned:
         why = (
             "no label came for any of them; labels are matched by id"
             if late
-            else "none of them has a label; `streamforest check` shows what each column is taken for"
+            else "none of them has a label that is a class (features.label, limits.min_class_events); "
+            "`streamforest check` shows what each column is taken for"
         )
         return f"nothing was learned of {summary.read:,} events: {why}", True
     if share > WARNING_SHARE:

@@ -28,17 +28,16 @@ from streamforest.io.tools.keep import keep
 from streamforest.io.tools.replay import ReplayOptions, replay
 from streamforest.observe import logs
 from streamforest.observe.accounting import Summary
+from streamforest.observe.log_listeners import RowLog, TroubleLog
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
-from streamforest.observe.row_log import RowLog
 from streamforest.observe.telemetry import Listeners
-from streamforest.observe.trouble_log import TroubleLog
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.config.schema import Config
 from streamforest.runtime.factory import opened
 from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.runtime.partition_workers import opened_workers
-from streamforest.runtime.processing.loop import Run
+from streamforest.runtime.processing.loop import Ending, Run
 from streamforest.testing.broker.server import Broker, default_folder
 from streamforest.text import printable
 
@@ -157,7 +156,7 @@ def run(
                 ),
             ) as current:
                 gc.freeze()  # what is loaded by now is never garbage: keep it out of every collection
-                done = _consume(current, config.name, _total(loaded), max_events, signals, quiet)
+                ending = _consume(current, config.name, _total(loaded), max_events, signals, quiet)
             if keep:
                 live.keep(lambda: signals.requested is not None)
         except Stopped as error:
@@ -165,8 +164,8 @@ def run(
             return
         if servers is not None:
             _keep_predictions(config)
-        if done:
-            _judge([current], config, pipeline, allow_unlearned)
+        if ending != "stopped":
+            _judge([current], config, pipeline, allow_unlearned, ending == "finished")
 
 
 @contextmanager
@@ -183,7 +182,9 @@ def _quiet_kernels() -> Iterator[None]:
             os.environ[QUIET_VARIABLE] = before
 
 
-def _judge(runs: list[Run], config: Config, pipeline: Path, allowed: bool) -> None:
+def _judge(
+    runs: list[Run], config: Config, pipeline: Path, allowed: bool, finished: bool = True
+) -> None:
     """Warn of dead letters in runs that have ended; Failure if they are most of the events, or if nothing
     was learned, unless that is allowed.
     """
@@ -192,7 +193,7 @@ def _judge(runs: list[Run], config: Config, pipeline: Path, allowed: bool) -> No
         return
     whole = functools.reduce(Summary.__add__, summaries)
     letters_in = f"`streamforest dlq list {printable(str(pipeline), 200)}` shows them"
-    problem, failed = shortfall(whole, config.labels is not None, letters_in)
+    problem, failed = shortfall(whole, config.labels is not None, letters_in, finished)
     if problem is None:
         return
     if failed and not (allowed or config.run.allow_unlearned):
@@ -290,13 +291,13 @@ def _consume(
     max_events: int | None,
     signals: StopSignals,
     quiet: bool,
-) -> bool:
-    """Go on with a run and report on it; whether it has come to an end, of its source or of --max-events."""
+) -> Ending:
+    """Go on with a run and report on it; how it ended."""
     if total is not None and current.events >= total:
         current.consume()  # a kill may have come between the last commit and its snapshot
         click.echo(report(current, name, total))
         log.info("already finished: nothing left to do; --fresh starts %s over", name)
-        return True
+        return "finished"
     if current.events:
         log.info("%s: continuing at event %s", name, f"{current.events:,}")
     with progress(current, name, total, quiet) as watch:
@@ -315,7 +316,7 @@ def _consume(
         )
     else:
         log.info("finished: %s", became(current.state.rows.summary()))
-    return ending != "stopped"
+    return ending
 
 
 def _total(loaded: Pipeline) -> int | None:

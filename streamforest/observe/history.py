@@ -99,6 +99,7 @@ class History:
         self._part = Point()
         self._part_from = self._looked = self._saved = time.monotonic()
         self._measure_at, self._measure_every = 0.0, 1.0
+        self._measured = True
         self._summaries: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         self._before: Any = None
         self._resumed = True
@@ -277,11 +278,14 @@ class History:
         self.snapshot_failure = None
 
     def _models_changed(self, event: ModelsChanged) -> None:
+        self._summaries, self._measured = event.summaries, False
+        self._measure()
+
+    def _measure(self) -> None:
         """Ask for the size of the models: soon after a start, then less and less often."""
-        self._summaries = event.summaries
         now = time.monotonic()
-        if now >= self._measure_at and self.learned:
-            self.summaries = event.summaries()
+        if now >= self._measure_at and self.learned and not self._measured:
+            self.summaries, self._measured = self._summaries(), True
             took = time.monotonic() - now
             self._measure_every = min(_MEASURE_SECONDS, 2 * self._measure_every)
             self._measure_at = now + max(self._measure_every, 1000 * took)
@@ -310,6 +314,7 @@ class History:
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self._look()
+            self._measure()
         seconds = now - self._part_from
         if seconds >= _PART_SECONDS or (
             self._part.labelled >= _PART_LABELS

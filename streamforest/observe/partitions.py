@@ -9,10 +9,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.registry import Collector
 
+from streamforest.observe.log_listeners import RowLog, TroubleLog
 from streamforest.observe.prometheus import PipelineMetrics
-from streamforest.observe.row_log import RowLog
 from streamforest.observe.telemetry import Listener, Listeners
-from streamforest.observe.trouble_log import TroubleLog
 
 
 class WorkerMetrics(Collector):

@@ -75,6 +75,7 @@ class PipelineMetrics:
         self._ask_lag: Callable[[], Mapping[tuple[str, int], int]] = dict
         self._iteration_at: float | None = None
         self._looked = self._measure_at = 0.0
+        self._unmeasured: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None
 
         def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
             return Counter(f"streamforest_{name}", text, labels, registry=registry)
@@ -228,7 +229,8 @@ class PipelineMetrics:
             case SnapshotWritten():
                 self._snapshot(event)
             case ModelsChanged():
-                self._measure(event.summaries)
+                self._unmeasured = event.summaries
+                self._measure()
             case SnapshotFailed():
                 self._snapshot_failures.labels(event.reason).inc()
             case RoleChanged():
@@ -252,6 +254,7 @@ class PipelineMetrics:
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self._lag.look(self._ask_lag)
+            self._measure()
 
     def _advanced(self, batch: BatchAdvanced) -> None:
         name, truth, predicted = batch.model, batch.truth, batch.predicted
@@ -295,12 +298,14 @@ class PipelineMetrics:
         self._snapshot_bytes.set(snapshot.bytes)
         self._snapshot_at.set_to_current_time()
 
-    def _measure(self, summaries: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
-        """Ask for the size of the models, as often as that takes a hundredth of the time at most."""
+    def _measure(self) -> None:
+        """Ask for the size of models that have changed, as often as that takes a hundredth of the time at
+        most: at once, or when events no longer come.
+        """
         now = time.monotonic()
-        if now < self._measure_at:
+        if now < self._measure_at or self._unmeasured is None:
             return
-        found = summaries()
+        found, self._unmeasured = self._unmeasured(), None
         self._learning.replaced(found)
         for name, summary in found.items():
             self._bytes.labels(name).set(summary.get("total_bytes", 0))

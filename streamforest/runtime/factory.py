@@ -11,11 +11,12 @@ from typing import Literal, cast
 
 from streamforest.errors import RecoveryError
 from streamforest.io.features.reader import EventReader
-from streamforest.io.file_log import RunFolder, RunLock, claim, file_log
+from streamforest.io.file_log import RunFolder, file_log
 from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.settings import KafkaSettings, check_permissions, for_partition
 from streamforest.io.kafka.topics import ensure_topics
 from streamforest.io.log import Log
+from streamforest.io.run_lock import RunLock, claim
 from streamforest.observe.telemetry import Listener
 from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder

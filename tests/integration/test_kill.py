@@ -40,7 +40,7 @@ def check_forest(broker: Broker, name: str, folder: Path, plan: Plan) -> None:
     print(f"\n{tally}\n{verdict}")
     assert verdict.events == tally.sent >= plan.events
     assert verdict.dead > plan.events // 100
-    assert {"undecodable", "invalid", "version", "label", "feature"} <= set(verdict.reasons)
+    assert {"undecodable", "invalid", "version", "label"} <= set(verdict.reasons)
 
 
 def check_river(broker: Broker, name: str, folder: Path, plan: Plan) -> None:

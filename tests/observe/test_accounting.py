@@ -10,8 +10,8 @@ from prometheus_client import generate_latest
 
 from streamforest.observe import logs
 from streamforest.observe.accounting import MAX_REASONS, RowCounts
+from streamforest.observe.log_listeners import RowLog, TroubleLog
 from streamforest.observe.prometheus import PipelineMetrics
-from streamforest.observe.row_log import RowLog
 from streamforest.observe.telemetry import (
     EventRefused,
     IterationDone,
@@ -22,7 +22,6 @@ from streamforest.observe.telemetry import (
     RowsCounted,
     RowsRead,
 )
-from streamforest.observe.trouble_log import TroubleLog
 
 
 def read(records: int, **more: int) -> RowsRead:

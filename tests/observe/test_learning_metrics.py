@@ -60,6 +60,18 @@ def test_trees_replaced_and_an_older_model_that_was_adopted() -> None:
     assert value(metrics, "trees_replaced_total", model="ncm", reason="regrown") == 9
 
 
+def test_models_that_changed_just_after_they_were_measured_are_measured_when_nothing_more_comes() -> (
+    None
+):
+    metrics = PipelineMetrics("p")
+    metrics.on_event(ModelsChanged(lambda: {"main": {"total_bytes": 1}}))
+    metrics.on_event(ModelsChanged(lambda: {"main": {"total_bytes": 2}}))
+    assert value(metrics, "model_bytes", model="main") == 1, "not at every commit"
+    metrics._measure_at, metrics._looked = 0.0, -10.0
+    metrics.on_event(IterationDone())
+    assert value(metrics, "model_bytes", model="main") == 2
+
+
 def test_births_and_rebalances() -> None:
     metrics = PipelineMetrics("p")
     metrics.on_event(ClassesBorn(["a", "b"], 0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamforest.errors import ChangedError, ConfigError
-from streamforest.io.file_log import RunLock, claim
+from streamforest.io.run_lock import RunLock, claim
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened
 from streamforest.runtime.processing.loop import Run

@@ -123,7 +123,7 @@ def test_a_state_is_restored_as_it_was() -> None:
     for number, record in enumerate(records(300)):
         reader.convert({key: value for key, value in record.items() if key != "shop"})
         if number == 200:
-            middle = json.loads(json.dumps(state.plain({})))
+            middle = json.loads(json.dumps(state.jsonable({})))
     again = RunState.restored({}, middle, {}, Limits(), {})
     for record in records(300)[201:]:
         again.reader.convert({key: value for key, value in record.items() if key != "shop"})
@@ -134,7 +134,7 @@ def test_a_run_from_before_keeps_its_columns() -> None:
     state = RunState.new({}, Limits())
     for i in range(10):
         state.gate.admit({"a": float(i), "day": f"2026-01-0{i}"}, "y")
-    plain = json.loads(json.dumps(state.plain({})))
+    plain = json.loads(json.dumps(state.jsonable({})))
     del plain["features"]
     reader = RunState.restored({}, plain, {}, Limits(), {}).reader
     assert reader.layout == "nested"

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from streamforest import ConsistentForestClassifier, save
 from streamforest.cli import root
 from streamforest.errors import ConfigError, RecoveryError
-from streamforest.io.file_log import RunLock, claim
+from streamforest.io.run_lock import RunLock, claim
 from streamforest.private_files import create, make_folder, read_json, recreate, replace, update
 from streamforest.runtime.checkpoint.journal import read_commit_metadata, read_entry
 from streamforest.runtime.checkpoint.store import SnapshotFolder

@@ -53,11 +53,19 @@ class Blend:
         self.share[:] = (weight * SHARES).sum(axis=1) / weight.sum(axis=1)
 
     def mix(
-        self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
+        self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8], ncm: bool
     ) -> NDArray[np.int64]:
-        """One score per row and class; hits of rows that are learned are counted."""
+        """One score per row and class; hits of rows that are learned are counted.
+
+        Without the NCM forest the stream forest has its share, and the two are not judged.
+        """
         out = np.empty((len(votes), votes.shape[2]), np.int64)
-        blend(votes, y, op, self.share, self.fresh, out)
+        if ncm:
+            blend(votes, y, op, self.share, self.fresh, out)
+        else:
+            fresh = self.fresh.copy()
+            blend(votes, y, op, np.array([0.0, self.share[1]]), fresh, out)
+            self.fresh[1] = fresh[1]
         return out
 
     def voices(self) -> list[float]:
@@ -65,9 +73,14 @@ class Blend:
         ncm, recent = self.share.tolist()
         return [(1 - ncm) * (1 - recent), ncm * (1 - recent), recent]
 
-    def end_epoch(self, events: int) -> None:
-        """Let the hits of the last `events` events count."""
-        self.hits *= (self.decay**events)[:, None]
+    def worth(self) -> float:
+        """Hits by which the best blend with the NCM forest is ahead of the stream forest alone."""
+        return float(self.hits[0, 1:].max() - self.hits[0, 0])
+
+    def end_epoch(self, events: int, ncm: bool) -> None:
+        """Let the hits of the last `events` events count; without `ncm` those of the forests stay."""
+        first = 0 if ncm else 1
+        self.hits[first:] *= (self.decay[first:] ** events)[:, None]
         self.hits += self.fresh
         self.fresh[:] = 0
         self._settle()

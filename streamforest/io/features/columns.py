@@ -132,6 +132,7 @@ class Columns:
         self.warnings: list[str] = []
         """To be logged, once each; whoever logs them empties the list."""
         self._with_misfits = 0  # columns that have any
+        self._changing = 0  # columns whose values are not taken as they are
         self.profile: Profile | None = Profile()
         """Of the first rows; None once they were looked at."""
         self.passes_numbers = False
@@ -200,16 +201,18 @@ class Columns:
             column = Column(kind)
             if kind == TEXT:
                 column.names = text.names_of(name)
-        self._columns[name] = column
-        self._settle()
+        self._add(name, column)
         return column
 
+    def _add(self, name: Any, column: Column) -> None:
+        self._columns[name] = column
+        self._changing += column.kind not in _PLAIN
+        self._settle()
+
     def _settle(self) -> None:
-        """Note whether plain rows may skip `convert`."""
+        """Note whether plain rows may skip `convert`. It is asked for each new column: no look at all."""
         self.passes_numbers = (
-            self.profile is None
-            and not self._rules.chooses
-            and all(column.kind in _PLAIN for column in self._columns.values())
+            self.profile is None and not self._rules.chooses and not self._changing
         )
 
     def _untyped(self, value: Any) -> Any:
@@ -314,7 +317,7 @@ class Columns:
                 column.names = dates.names_of(name, timed)
             elif kind == TEXT:
                 column.names = text.names_of(name)
-            self._columns[name] = column
+            self._add(name, column)
             self._with_misfits += column.misfits > 0
         if len(self._columns) > self._max:
             raise ValueError(f"{len(self._columns)} columns, over {self._max}")
@@ -327,7 +330,7 @@ class Columns:
         """Columns of a run that was begun before types were kept: they stay what they are."""
         for name, is_number in zip(names, numeric):
             if type(name) is str and len(self._columns) < self._max:
-                self._columns[name] = Column(NUMBER if is_number else CATEGORY)
+                self._add(name, Column(NUMBER if is_number else CATEGORY))
         self.profile = None
         self._settle()
 

@@ -13,6 +13,8 @@ from support.forging import Forgery, forged
 import streamforest
 from streamforest import (
     BOTH,
+    LEARN,
+    PREDICT,
     AutoForestClassifier,
     NCMForestClassifier,
     StreamForestClassifier,
@@ -21,8 +23,10 @@ from streamforest import (
 from streamforest.errors import ParameterError, SnapshotError, StreamForestError
 from streamforest.forests.auto.forest import ncm_trees
 from streamforest.forests.auto.recent import RecentNeighbours
+from streamforest.forests.auto.resting import Resting
 from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import next_boundary
+from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.persistence.snapshot import decode, encode
 from streamforest.kernels.auto.blending import SHARES
 
@@ -221,6 +225,9 @@ def test_a_family_that_was_interrupted_is_told(
         ("recent.columns", 0, -1.0),
         ("recent.columns", 0, 101.0),
         ("recent.features", 0, 100),
+        ("resting.counters", 0, 2),
+        ("resting.counters", 1, 17),
+        ("resting.counters", 2, 101),
         ("family.revisions", 0, 0),
         ("family.revisions", 1, 99),
         ("stream.tree.active", 0, 2),
@@ -255,3 +262,83 @@ def test_without_a_seed_it_is_saved_and_goes_on_alike() -> None:
         model.advance(xs[500:], ys[500:]), loaded.advance(xs[500:], ys[500:])
     )
     assert encode({"main": model}) == encode({"main": loaded})
+
+
+def _noise(n: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Squares that move, so that the NCM forest is of no use, with something new now and then."""
+    squares = datasets.load("moving-squares", n)
+    xs: list[dict[str, Any]] = []
+    ys: list[str] = []
+    for i, (x, y) in enumerate(squares.dicts()):
+        x = dict(x)
+        if i > 1_500:
+            x["shop"] = f"s{i // 150}"
+        if i > 1_700 and i % 3 == 0:
+            x["late"] = None if i < 1_800 else float(i % 7)
+        if i > 2_200:
+            x["later"] = float(i % 5)
+        xs.append(x)
+        ys.append(f"{y}" if i < 1_600 or i % 97 else f"new {i // 300}")
+    return xs, ys
+
+
+def test_a_forest_without_a_say_rests_whatever_the_batches() -> None:
+    n = 2_600
+    xs, ys = _noise(n)
+    runs = []
+    for cut in (1, 7, 500):
+        model = AutoForestClassifier(n_trees=3, seed=1, memory=300, n_jobs=1 + (cut == 500))
+        answers, novelty = [], []
+        for start in range(0, n, cut):
+            told = model.answers(xs[start : start + cut], ys[start : start + cut])
+            answers += [np.pad(row, (0, 12 - len(row))).tobytes() for row in told.posteriors]
+            assert told.novelty is not None
+            novelty += told.novelty.tolist()
+            if cut == 500:
+                model = decode(encode({"main": model}))[0]["main"]
+        runs.append((answers, novelty, encode({"main": model})))
+    one = AutoForestClassifier(n_trees=3, seed=1, memory=300)
+    by_dicts = []
+    for i, (x, y) in enumerate(zip(xs, ys)):
+        p = list(one.predict_proba_one(x).values())
+        by_dicts.append(np.pad(np.array(p), (0, 12 - len(p))).tobytes())
+        one.learn_one(x, y)
+        if i % 400 == 399:
+            one = decode(encode({"main": one}))[0]["main"]
+    assert one.summary()["ncm_rests"]
+    assert one._families[1].n_learned < n - 500
+    assert np.isfinite(runs[0][1][1:]).all()
+    assert runs[0] == runs[1] == runs[2]
+    assert by_dicts == runs[0][0]
+    assert encode({"main": one}) == runs[0][2]
+
+
+def test_a_resting_forest_wakes_when_it_is_heard() -> None:
+    """Squares that move are not for it; digits are, beside two stumps."""
+    moving, digits = datasets.load("moving-squares", 2_000), datasets.load("digits", 2_500)
+    stumps = {"n_trees": 2, "max_nodes": 3, "max_plain_bytes": 0, "drift": False}
+    model = AutoForestClassifier(seed=1, memory=1_500, **stumps)
+    for x, y in moving.dicts():
+        model.learn_one(x, f"square {y}")
+    assert model.summary()["ncm_rests"]
+    assert model.shares()["ncm"] < 0.05
+    model.advance([x for x, _ in digits.dicts()], digits.y)
+    assert not model.summary()["ncm_rests"]
+    assert model.shares()["ncm"] > 0.1
+
+
+def test_what_a_resting_forest_is_told() -> None:
+    rest = Resting()
+    table = FeatureTable(max_features=9, max_categories=9, nonfinite="error")
+    events = [{"a": 1.0}, {"a": 2.0}, {"a": 3.0, "b": None}, {"a": 1.0, "b": 1.0}, {"c": "x"}]
+    events += [{"c": "x"}, {"c": "y"}, {"a": 1.0}, {"a": 1.0}]
+    X, known = table.rows(events, [True] * 8 + [False])
+    y = np.array([0, 0, 0, 0, 0, 0, 0, 1, 2])
+    op = np.array([LEARN] * 8 + [PREDICT], np.uint8)
+    batch = Batch(X, y, op, known)
+    expected = [True, False, True, True, True, False, True, True, False]
+    assert rest.new_rows(batch, table).tolist() == expected
+    again = Resting()
+    found = [again.new_rows(batch.cut(slice(r, r + 1)), table)[0] for r in range(9)]
+    assert found == expected
+    assert not rest.new_rows(batch, table).any()

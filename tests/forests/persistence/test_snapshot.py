@@ -96,7 +96,7 @@ def test_several_models_and_runtime_state(tmp_path: Path) -> None:
     loaded, runtime = snapshot.read(tmp_path / "s")
     assert runtime == {"position": 17, "name": "é"}
     assert {name: type(model).__name__ for name, model in loaded.items()} == {n: n for n in models}
-    with pytest.raises(SnapshotError, match="holds no model 'main'; it has Consistent"):
+    with pytest.raises(SnapshotError, match=r"holds no model 'main'; it has .*Consistent"):
         streamforest.load(tmp_path / "s")
     (name, *_) = models
     assert type(streamforest.load(tmp_path / "s", model=name)).__name__ == name

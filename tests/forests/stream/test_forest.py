@@ -366,7 +366,7 @@ def test_debug_adds_up_the_baselines_as_the_kernel_does() -> None:
             (baseline_inspection.bayes_says, p.share[LOG_N], of_row[0]),
             (baseline_inspection.linear_says, p.share[BIAS], of_row[1]),
         ):
-            scores = start[:classes] + says(p, spread, row, categorical).sum(axis=0)
+            scores = start[:classes] + says(p, spread, row, categorical, False).sum(axis=0)
             shares = np.exp(scores - scores.max())
             np.testing.assert_allclose(said / VOTE_UNIT, shares / shares.sum(), atol=1e-8)
 

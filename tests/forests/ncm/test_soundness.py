@@ -294,7 +294,7 @@ def test_a_row_cannot_be_put_into_a_tree_twice() -> None:
 
 def _forge(seed: int, files: int, limit: float, **environment: str) -> None:
     """In a process of its own, so that one that hangs or crashes is found out."""
-    tests = Path(__file__).parents[1]
+    tests = Path(__file__).parents[2]
     path = os.pathsep.join([str(tests), *sys.path])
     child = subprocess.run(
         [sys.executable, "-m", "support.ncm_forged", str(seed), str(files)],

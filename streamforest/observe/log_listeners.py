@@ -1,4 +1,8 @@
-"""Dead letters in the log: at most one record a minute for each reason, however many there are."""
+"""Listeners that log what a run reports: dead letters, and a broker that is gone or back.
+
+Dead letters give at most one record a minute for each reason, however many there are; a broker gives one when
+it is gone and one when it is back.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamforest.observe.accounting import WARNING_SHARE
-from streamforest.observe.telemetry import EventRefused, RowsRead, TelemetryEvent
+from streamforest.observe.telemetry import (
+    EventRefused,
+    Heartbeat,
+    IterationDone,
+    LogOpened,
+    Readiness,
+    RowsRead,
+    TelemetryEvent,
+)
 from streamforest.text import printable
 
 log = logging.getLogger(__name__)
 
-_EVERY = 60.0  # seconds
+_EVERY = 60.0  # seconds between two records about one reason
 _MAX_MESSAGE = 300  # characters
+_LOOK_SECONDS = 1.0  # between two looks at the broker
 
 
 @dataclass
@@ -70,3 +83,38 @@ class RowLog:
             printable(event.message, _MAX_MESSAGE),
             self._remedies.get(event.reason, "see the message"),
         )
+
+
+class TroubleLog:
+    """A listener that asks the log now and then why nothing can be committed, once the run is at work."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, name: str = "") -> None:
+        """`name` stands before each record, where a process has several runs."""
+        self._clock = clock
+        self._prefix = f"{name}: " if name else ""
+        self._trouble: Callable[[], str | None] = lambda: None
+        self._ready = False
+        self._since: float | None = None
+        self._looked = clock() - _LOOK_SECONDS
+
+    def on_event(self, event: TelemetryEvent) -> None:
+        """Look whether all is well."""
+        if isinstance(event, LogOpened):
+            self._trouble = event.trouble
+        elif isinstance(event, Readiness):
+            self._ready = self._ready or event.reason is None
+        elif isinstance(event, IterationDone | Heartbeat) and self._ready:
+            self._look()
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        reason = self._trouble()
+        if reason is not None and self._since is None:
+            self._since = now
+            log.warning("%snothing can be committed now: %s", self._prefix, reason)
+        elif reason is None and self._since is not None:
+            seconds, self._since = now - self._since, None
+            log.info("%scommits can be made again, after %.0f s", self._prefix, seconds)

@@ -1,0 +1,132 @@
+"""When the NCM forest rests: it costs most where it has least to say.
+
+On a stream that drifts, or of noise, its trees are grown anew all the time and are wrong all the same. What
+it is worth are the hits by which the best blend with it is ahead of the stream forest alone, of some 1,000
+events. When they have been below 2 for 16 epochs it rests: it takes part in every eighth epoch only, where it
+answers, learns and is judged as ever, and wakes when it is worth 4 again. Whatever is new to the stream (a
+class, a feature, a category) it is told at once, so that it knows of all that there is. Which rows those are
+follows from learned rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests.core.batch import Batch
+from streamforest.forests.core.columns import UNKNOWN
+from streamforest.forests.core.engine import EPOCH
+from streamforest.forests.core.features import FeatureTable
+from streamforest.forests.core.serialization import demand
+from streamforest.kernels.core.operations import LEARN, PREDICT
+
+_RESTS = 2.0
+_WAKES = 4.0
+_EPOCHS = 16
+_SAMPLED = 8
+
+
+class Resting:
+    """Whether a family takes part in an epoch, and what it has been told of while it rests."""
+
+    def __init__(self) -> None:
+        self.resting = False
+        self.quiet = 0  # epochs in a row in which it was worth nothing
+        self.classes = self.features = 0
+        self.complete = False  # whether every feature has had a value
+        self.codes = np.zeros(0, np.int64)  # categories of each feature
+        self.valued = np.zeros(0, np.bool_)  # features that have had a value
+
+    def takes_part(self, learned: int) -> bool:
+        """In the epoch after so many learned rows."""
+        return not self.resting or learned // EPOCH % _SAMPLED == 0
+
+    def end_epoch(self, learned: int, took_part: bool, worth: float) -> None:
+        """Decide from what it is `worth`, in hits, whether it rests from now on."""
+        if not took_part or learned < EPOCH:
+            return
+        self.quiet = min(self.quiet + 1, _EPOCHS) if worth < _RESTS else 0
+        self.resting = worth < _WAKES if self.resting else self.quiet == _EPOCHS
+
+    def new_rows(self, batch: Batch, table: FeatureTable) -> NDArray[np.bool_]:
+        """Learned rows that bring a class, a feature, a feature's first value or a category."""
+        X, y, known = batch.X, batch.y, batch.known
+        new = np.zeros(len(X), np.bool_)
+        width = X.shape[1]
+        has_categories = bool(table.categorical.any())
+        if (
+            self.complete
+            and not has_categories
+            and width <= len(self.valued)
+            and (y < self.classes).all()
+        ):
+            return new
+        self._widen(width)
+        categorical = np.zeros(width, np.bool_)
+        flags = table.categorical[:width]
+        categorical[: len(flags)] = flags != 0
+        there = ~np.isnan(X)
+        maybe = (y >= self.classes) | (known > self.features)
+        maybe |= (there & ~self.valued[:width]).any(axis=1)
+        if has_categories:
+            maybe |= (categorical & there & (self.codes[:width] <= X)).any(axis=1)
+        for r in np.flatnonzero(maybe & ((batch.op & LEARN) != 0)).tolist():
+            fresh = categorical & there[r] & (self.codes[:width] <= X[r])
+            new[r] = (
+                y[r] >= self.classes
+                or known[r] > self.features
+                or bool((there[r] & ~self.valued[:width]).any())
+                or bool(fresh.any())
+            )
+            self.codes[:width][fresh] = X[r][fresh].astype(np.int64) + 1
+            self.valued[:width] |= there[r]
+            self.classes = max(self.classes, int(y[r]) + 1)
+            self.features = max(self.features, int(known[r]))
+        self.complete = bool(self.valued[: self.features].all())
+        return new
+
+    def _widen(self, width: int) -> None:
+        more = width - len(self.valued)
+        if more > 0:
+            self.codes = np.concatenate([self.codes, np.zeros(more, np.int64)])
+            self.valued = np.concatenate([self.valued, np.zeros(more, np.bool_)])
+            self.complete = False
+
+    def rows_for(self, batch: Batch, table: FeatureTable) -> Batch | None:
+        """What a resting family gets of a batch: new rows to be learned, and those whose novelty is asked."""
+        op = self.new_rows(batch, table) * np.uint8(LEARN)
+        if batch.novelty is not None:
+            op |= batch.op & np.uint8(PREDICT)
+        rows = np.flatnonzero(op)
+        if not len(rows):
+            return None
+        novelty = None if batch.novelty is None else np.full(len(rows), np.nan)
+        return Batch(
+            np.ascontiguousarray(batch.X[rows]),
+            batch.y[rows],
+            op[rows],
+            batch.known[rows],
+            novelty=novelty,
+        )
+
+    # ---- snapshots
+
+    def dump(self, learned: int) -> dict[str, NDArray[Any]]:
+        """The arrays of a snapshot; `learned` are the rows that the family has learned."""
+        return {"resting.counters": np.array([self.resting, self.quiet, learned], np.int64)}
+
+    def restore(
+        self, take: Callable[..., NDArray[Any]], learned: int, table: FeatureTable, classes: int
+    ) -> int:
+        """The same back, and the rows that the family has learned."""
+        resting, quiet, of_family = take("resting.counters", np.int64, 3).tolist()
+        demand(resting in (0, 1) and 0 <= quiet <= _EPOCHS, "resting.counters")
+        demand(classes <= of_family <= learned, "resting.counters")
+        self.resting, self.quiet = bool(resting), quiet
+        self.classes, self.features = classes, len(table)
+        self.codes = np.array([len(codes) for codes in table.categories], np.int64)
+        self.valued = np.array([kind != UNKNOWN for kind in table.kinds], np.bool_)
+        return int(of_family)
