@@ -80,9 +80,9 @@ class Profile:
         return [
             _warning(names, what)
             for names, what in (
-                (constant, "has the same value in every row"),
-                (counters, "counts the rows"),
-                (ids, "is different in nearly every row, as an id is"),
+                (constant, ("has", "have", "the same value in every row")),
+                (counters, ("counts", "count", "the rows")),
+                (ids, ("is", "are", "different in nearly every row, as an id is")),
             )
             if names
         ]
@@ -115,13 +115,15 @@ class Profile:
         return profile
 
 
-def _warning(names: list[str], what: str) -> str:
+def _warning(names: list[str], what: tuple[str, str, str]) -> str:
+    one, many, rest = what
+    several = len(names) > 1
     listed = ", ".join(shown(name) for name in names[:_MAX_LISTED])
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     quoted = json.dumps(names[:_MAX_LISTED])
     return (
-        f"in the first {ROWS:,} rows {listed}{more} {what}, and cannot help to predict; "
-        f"to leave it out: features.ignore = {printable(quoted)}"
+        f"in the first {ROWS:,} rows {listed}{more} {many if several else one} {rest}, and cannot help to "
+        f"predict; to leave {'them' if several else 'it'} out: features.ignore = {printable(quoted)}"
     )
 
 
