@@ -300,4 +300,5 @@ for _spec in (
     ),
 ):
     register(replace(_spec, drifting=True, long=True))
+
 register(StreamSpec("texts", "short texts on three topics, 5,000 words", texts, text=True))

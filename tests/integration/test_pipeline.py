@@ -219,11 +219,11 @@ def test_a_key_too_long_to_travel_is_a_dead_letter(case: Case) -> None:
 
 
 def test_dead_letters_are_listed_and_sent_back_once(case: Case) -> None:
-    case.drain("model.max_features=50")
+    case.drain("model.max_features=50", "limits.on_capacity=error")
     good = json.dumps({"x": {"a": 1.0}, "y": "b" * 10}).encode()
     wide = json.dumps({"x": {f"f{i}": 1.0 for i in range(90)}, "y": "b" * 10}).encode()
     send(case.servers, case.events, [good, b"{bad", wide], 2)
-    case.drain("model.max_features=50")
+    case.drain("model.max_features=50", "limits.on_capacity=error")
     runner = CliRunner()
     listed = runner.invoke(root, ["dlq", "list", str(case.path)])
     assert listed.exit_code == 0, listed.output
@@ -239,7 +239,7 @@ def test_dead_letters_are_listed_and_sent_back_once(case: Case) -> None:
     assert again.output == "0 sent back, 0 left out\n"
     again = runner.invoke(root, ["dlq", "replay", str(case.path), "--reason", "undecodable"])
     assert again.output == "0 sent back, 0 left out\n"
-    case.drain("model.max_features=50")
+    case.drain("model.max_features=50", "limits.on_capacity=error")
     assert len(read_output(case.servers, case.name).dead) == 4  # not mended: refused again
 
 

@@ -60,7 +60,8 @@ class AutoForestClassifier(Forest):
         Rows that the NCM forest keeps, and how its trees are grown anew; see `NCMForestClassifier`.
     max_classes, max_features, max_categories
         What the stream may bring: classes, features, categories of one feature. One class more is a
-        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides.
+        `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides. So is
+        what would make more than 2²⁴ class means, one for each class and column.
     max_text_bytes
         Bytes that names and categories may take together, and classes by themselves: each as long as
         it stands in a snapshot, and 128 more.
@@ -92,6 +93,7 @@ class AutoForestClassifier(Forest):
     """
 
     largest: ClassVar[float] = min(StreamForestClassifier.largest, NCMForestClassifier.largest)
+    max_means: ClassVar[int] = NCMForestClassifier.max_means
     tells_novelty: ClassVar[bool] = True
     _cuts_epochs: ClassVar[bool] = True
     # revisions only rise, so that the sum is another one whenever any of them is

@@ -261,6 +261,12 @@ class Admission:
         self._begin()
         return rows
 
+    def capacity(self) -> dict[str, Any]:
+        """What there was no room for: by feature, learned events that count as `other` or as missing
+        (`dropped`), and how many values were `left_out`.
+        """
+        return self.features.capacity()
+
     # ---- snapshots
 
     def state(self) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def test_admission_counts_and_tells_once(caplog: pytest.LogCaptureFixture) -> No
             if i % 7 == 0:
                 gate.take()
                 gate = Admission.from_state(limits, gate.state())
-    assert gate.features.capacity() == {
+    assert gate.capacity() == {
         "other": {},
         "dropped": {"id": 35},
         "left_out": 40,
@@ -156,6 +156,31 @@ def test_admission_counts_and_tells_once(caplog: pytest.LogCaptureFixture) -> No
     with pytest.raises(CapacityError):
         strict.admit({"id": "6"}, "y")
     assert strict.limits.rules() != limits.rules()
+
+
+def test_class_means_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = streamforest.NCMForestClassifier
+    monkeypatch.setattr(kind, "max_means", 24)
+    model, one = kind(n_trees=1, seed=0), kind(n_trees=1, seed=0)
+    gate = Admission(Limits(max_means=24))
+    taken: list[bool] = []
+    events: list[tuple[dict[str, Any], str]] = [({"a": 1.0, "c": "x"}, y) for y in "pqrs"]
+    events += [({"b": 1.0}, "p"), ({"a": 2.0}, "q")]
+    for x, y in events:
+        try:
+            one.learn_one(x, y)
+            taken.append(True)
+        except CapacityError:
+            taken.append(False)
+            with pytest.raises(CapacityError, match="class means"):
+                gate.admit(x, y)
+            with pytest.raises(CapacityError, match="class means"):
+                model.advance([x], [y])
+            continue
+        gate.admit(x, y)
+        model.advance([x], [y])
+    assert taken == [True, True, False, False, True, True], "two classes of nine columns, or ten"
+    assert encode({"main": model}) == encode({"main": one})
 
 
 def test_a_forest_logs_once_a_column(caplog: pytest.LogCaptureFixture) -> None:
