@@ -138,8 +138,8 @@ def test_every_mistake_at_once(tmp_path: Path) -> None:
         ("def f():\n    1 / 0\n", "ZeroDivisionError"),
         (
             "from river import feature_extraction as fx\nfrom streamforest import *\n"
-            "def f():\n    return fx.BagOfWords() | ConsistentForestClassifier()\n",
-            "BagOfWords cannot be saved",
+            "def f():\n    return fx.RBFSampler() | ConsistentForestClassifier()\n",
+            "RBFSampler cannot be saved",
         ),
     ],
 )
