@@ -201,9 +201,11 @@ def test_a_hostile_producer_stops_no_forest(kafka_broker: Broker, tmp_path: Path
     # generous, for machines that have other things to do; quadratic ways take longer
     assert most(seconds, refused=True) < (3.0,)
     assert most(seconds, refused=False) < (30.0,)
-    for name in ("8,000 features", "ordinary, tables full", "400 categories", "a new label"):
+    # features for which there is no room are left out: the event is learned all the same
+    taken = "8,000 features", "8,000 others", "65,000 names", "400 categories", "a new label"
+    for name in (*taken, "ordinary, tables full"):
         assert not seconds[name][True], name
-    for name in ("8,000 others", "65,000 names", "a late failure", "an id of digits"):
+    for name in ("a late failure", "an id of digits"):
         assert not seconds[name][False], name
 
 

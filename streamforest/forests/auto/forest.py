@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.auto.blend import Blend
+from streamforest.forests.auto.families import FAMILIES, epoch_start, plant, scores_of, taking
 from streamforest.forests.auto.recent import RecentNeighbours
 from streamforest.forests.auto.resting import Resting
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Batch
-from streamforest.forests.core.engine import next_boundary
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_number
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm.forest import NCMForestClassifier
@@ -24,9 +24,7 @@ from streamforest.kernels.core.operations import LEARN, PREDICT
 from streamforest.text import shown
 
 _OWN_REVISION = 1  # of the blend; see `learning_revision`
-_OP_PREDICT = np.full(1, PREDICT, np.uint8)
 _RECENT_DECAY = 0.998
-FAMILIES = ("stream", "ncm")
 _RECENT = len(FAMILIES)  # the voice of the recent neighbours
 
 
@@ -154,36 +152,9 @@ class AutoForestClassifier(Forest):
         self._blend = Blend(float(self.blend_decay), _RECENT_DECAY)
         self._recent = RecentNeighbours()
         self._rest = Resting()
-        common: dict[str, Any] = {
-            "max_classes": self.max_classes,
-            "max_features": self.max_features,
-            "max_categories": self.max_categories,
-            "max_text_bytes": self.max_text_bytes,
-            "nonfinite": self.nonfinite,
-            "on_capacity": self.on_capacity,
-            "absent": self.absent,
-            "seed": int(seeds[0] >> np.uint64(11)) if self.seed is None else self.seed,
-        }
-        stream = StreamForestClassifier(
-            n_trees=self.n_trees,
-            ring_rows=self.ring_rows,
-            max_ring_bytes=self.max_ring_bytes,
-            max_plain_bytes=self.max_plain_bytes,
-            max_nodes=self.max_nodes,
-            drift=self.drift,
-            **common,
-        )
-        ncm = NCMForestClassifier(
-            n_trees=ncm_trees(self.n_trees),
-            memory=self.memory,
-            swap_after=self.swap_after,
-            **common,
-        )
+        seed = int(seeds[0] >> np.uint64(11)) if self.seed is None else self.seed
         self._features.largest = self.largest
-        self._families: tuple[Forest, Forest] = (stream, ncm)
-        for family in self._families:
-            family._features, family._labels = self._features, self._labels
-            family._scratch()
+        self._families = plant(self, seed)
 
     def _call(
         self,
@@ -243,7 +214,7 @@ class AutoForestClassifier(Forest):
         if not reuse:
             self._one_votes[0, 1] = 0
             for voice, family in enumerate(awake):
-                self._one_votes[0, voice] = _scores_of(family, X)
+                self._one_votes[0, voice] = scores_of(family, X)
         self._one_scores = self._blend.mix(self._one_votes, self._one_y, op, both)
         if op[0] & LEARN:
             self._families[1].background = self.background  # type: ignore[attr-defined]
@@ -281,7 +252,7 @@ class AutoForestClassifier(Forest):
         return self._blend.mix(votes, y, op, self._rest.takes_part(self._n_learned))
 
     def _end_epoch(self, batch: Batch) -> None:
-        begun = _epoch_start(self._n_learned - 1)
+        begun = epoch_start(self._n_learned - 1)
         both = self._rest.takes_part(begun)
         self._blend.end_epoch(self._n_learned - begun, both)
         self._rest.end_epoch(self._n_learned, both, self._blend.worth())
@@ -328,7 +299,7 @@ class AutoForestClassifier(Forest):
 
     def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
         self._plant(take("tree.seed", np.uint64, self.n_trees))  # without a seed they were drawn
-        self._blend.restore(take, self._n_learned - _epoch_start(self._n_learned))
+        self._blend.restore(take, self._n_learned - epoch_start(self._n_learned))
         classes = len(self._labels)
         self._recent.restore(take, self._n_learned, self._features, classes)
         of_ncm = self._rest.restore(take, self._n_learned, self._features, classes)
@@ -337,7 +308,7 @@ class AutoForestClassifier(Forest):
         for name, family, revision, rows in zip(FAMILIES, self._families, revisions, learned):
             demand(1 <= revision <= family._revision, "family.revisions")
             family._n_learned = rows
-            family._restore_revision(_taking(take, name), revision)
+            family._restore_revision(taking(take, name), revision)
             family._scratch()
 
     # ---- looking inside
@@ -412,42 +383,3 @@ class AutoForestClassifier(Forest):
         with self._lock:
             stream = self._families[0]
             return stream.feature_importances(expert)  # type: ignore[attr-defined, no-any-return]
-
-
-def ncm_trees(n_trees: int) -> int:
-    """Trees of the NCM forest beside so many of the stream forest.
-
-    >>> ncm_trees(20), ncm_trees(1)
-    (25, 2)
-    """
-    return -(-5 * n_trees // 4)
-
-
-def _epoch_start(learned: int) -> int:
-    """Where the epoch began in which the event after so many lies.
-
-    >>> [_epoch_start(n) for n in (0, 1, 2, 3, 63, 64, 100, 128)]
-    [0, 1, 2, 2, 32, 64, 64, 128]
-    """
-    if learned == 0:
-        return 0
-    boundary = next_boundary(learned)
-    return boundary // 2 if boundary <= 64 else boundary - 64
-
-
-def _scores_of(family: Forest, X: NDArray[np.float64]) -> NDArray[Any]:
-    """What a family says of one row; its routing is kept for learning the row."""
-    if family._one_votes.shape[-1] != len(family._labels):
-        family._one_votes = family._new_votes(1)
-    family._one_votes.fill(0)
-    family._call_one(X, _OP_PREDICT, False)
-    return family._mix_one()
-
-
-def _taking(take: Callable[..., NDArray[Any]], name: str) -> Callable[..., NDArray[Any]]:
-    """The arrays of one family."""
-
-    def of_family(key: str, dtype: Any, size: int | None = None) -> NDArray[Any]:
-        return take(f"{name}.{key}", dtype, size)
-
-    return of_family

@@ -21,7 +21,7 @@ from streamforest import (
     datasets,
 )
 from streamforest.errors import ParameterError, SnapshotError, StreamForestError
-from streamforest.forests.auto.forest import ncm_trees
+from streamforest.forests.auto.families import ncm_trees
 from streamforest.forests.auto.recent import RecentNeighbours
 from streamforest.forests.auto.resting import Resting
 from streamforest.forests.core.batch import Batch
