@@ -156,8 +156,9 @@ def test_a_static_member_keeps_its_place_over_a_restart(group: Group, stack: Exi
 
 
 def test_two_pipelines_do_not_share_a_folder(group: Group) -> None:
-    with opened(load_pipeline(group.path)) as run:
-        run.consume(stop=lambda: True)
+    group.feed(20)  # before anything was read, the folder could still become another's
+    with opened(load_pipeline(group.path), drain=True) as run:
+        assert run.consume() == "finished"
     other = load_pipeline(group.path, {}, ["pipeline.name=other"])
     refused = pytest.raises(ConfigError, match=r"belongs to another pipeline \(pipeline 'group-")
     with refused, opened(other):
