@@ -35,7 +35,7 @@ def of_the_way(modules: set[str]) -> set[str]:
 def test_the_modules_of_each_way(case: Case) -> None:
     """Recovery takes the event's way once more: beyond it, so many modules lead to ownership.
 
-    The bounds only ever go down: who needs another module on the way puts two together, or finds a shorter one.
+    The bounds only go down: who needs another module on the way puts two together or finds a shorter one.
     """
     case.drain()
     send(case.servers, case.events, events(300), 2)

@@ -50,7 +50,7 @@ class MetricChoice:
     def __init__(self, metric: str, split: str, seed: np.uint64) -> None:
         self._metric = metric
         self._split = split
-        self._seed = seed
+        self.seed = seed
         self.error = np.full(METRICS, 0.5)
 
     def kinds(self, whole: bool) -> list[int]:
@@ -71,7 +71,7 @@ class MetricChoice:
         """A metric for tree `t`, started after so many rows."""
         if len(kinds) == 1:
             return kinds[0]
-        start = np.uint64(rng.key(self._seed, rng.NCM_METRIC, learned))
+        start = np.uint64(rng.key(self.seed, rng.NCM_METRIC, learned))
         u = rng.uniform(start, t)
         k = int(np.searchsorted(np.cumsum(self._chances(kinds)), u, side="right"))
         return kinds[min(k, len(kinds) - 1)]

@@ -14,7 +14,7 @@ from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.class_means import ClassMeans
 from streamforest.forests.ncm.columns import ColumnTable
 from streamforest.forests.ncm.retraining import Now, Parts, RetrainScheduler
-from streamforest.forests.ncm.row_memory import RowMemory
+from streamforest.forests.ncm.row_memory import RowMemory, memory_seed
 from streamforest.forests.ncm.trees import TreeStore
 from streamforest.forests.ncm.vote_blend import EXPERTS, VoteBlend
 from streamforest.kernels.core.array_table import Addresses
@@ -46,9 +46,8 @@ class NCMProcessing(ExpertForest):
     def _plant(self, seeds: NDArray[np.uint64]) -> None:
         params, parameters = self._pack_params(), self._parameters
         memory_rows = int(parameters["memory"])
-        seed = np.uint64(seeds[0]) ^ np.uint64(0x5DEECE66D)
         self._columns = ColumnTable()
-        self._memory = RowMemory(memory_rows, int(parameters["swap_after"]), seed)
+        self._memory = RowMemory(memory_rows, int(parameters["swap_after"]), memory_seed(seeds[0]))
         self._means = ClassMeans()
         self._blend = VoteBlend(parameters["mean_vote"], parameters["neighbours"] > 0)
         self._trees = TreeStore(seeds, params, memory_rows)

@@ -25,6 +25,11 @@ class Evicted(NamedTuple):
     numbers: NDArray[np.int64]
 
 
+def memory_seed(of_first_tree: np.uint64) -> np.uint64:
+    """The seed of what all trees share, drawn from that of the first one: a snapshot holds only theirs."""
+    return np.uint64(of_first_tree) ^ np.uint64(0x5DEECE66D)
+
+
 class RowMemory:
     """Rows by slot, their order, and the slots that are free.
 

@@ -15,6 +15,7 @@ from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm.columns import Take
 from streamforest.forests.ncm.retraining import Parts, RetrainScheduler
+from streamforest.forests.ncm.row_memory import memory_seed
 from streamforest.forests.ncm.tree_state import dump_trees, restore_trees
 from streamforest.kernels.ncm.layout import TARGETS
 
@@ -55,3 +56,5 @@ def restore(
     blend.restore(take, scalars[2:])
     retraining.restore(take, float(scalars[1]), classes, learned)
     restore_trees(take, parts, retraining.jobs, classes, learned)
+    # a forest without a seed parameter has drawn its own, and goes on with it
+    memory.seed = retraining.metrics.seed = memory_seed(trees.info()["seed"][0])

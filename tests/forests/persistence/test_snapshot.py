@@ -424,3 +424,17 @@ def test_a_run_folder_stands_for_its_newest_snapshot(tmp_path: Path) -> None:
     (tmp_path / "partition-3").mkdir()
     with pytest.raises(SnapshotError, match="give the folder of a partition: partition-3"):
         streamforest.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [entry.kind for entry in registry.entries()])
+def test_a_forest_without_a_seed_goes_on_as_if_never_saved(kind: str) -> None:
+    xs, ys = growing_stream(1_500)
+    model = registry.get(kind).load()(n_trees=2)
+    if kind in ("ncm", "auto"):
+        model = registry.get(kind).load()(n_trees=2, memory=200)  # rows are drawn that leave it
+    model.advance(xs[:800], ys[:800])
+    other = decode(encode({"main": model}))[0]["main"]
+    np.testing.assert_array_equal(
+        model.advance(xs[800:], ys[800:]), other.advance(xs[800:], ys[800:])
+    )
+    assert encode({"main": model}) == encode({"main": other})
