@@ -3,8 +3,7 @@
 It listens to what a run reports and keeps what a person wants to see of it: the course in points, the classes
 that appeared, what is confused with what, the last dead letters. A file of JSON lets it outlive a restart. It
 is never part of the state: losing it loses a picture, and a run that finds a broken one starts a new one.
-
-Labels and messages in it are strangers' texts; they are made printable here and only ever shown as text.
+Labels and messages in it are strangers' texts: made printable here, and only ever shown as text.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from streamforest.errors import FeatureError, InputError
 from streamforest.forests.core.batch import (
     Answers,
     Batch,
+    holds_events,
     length,
     operations,
     other_than_numbers,
@@ -317,7 +318,7 @@ class Forest(Engine, base.MiniBatchClassifier):
                 return table.rows(records(X), learns.tolist())
             with np.errstate(over="ignore", invalid="ignore"):  # as in `matrix`
                 return table.matrix(X.to_numpy(np.float64), names, learns, frame=True)
-        if _holds_events(X):
+        if holds_events(X):
             return table.rows(X, learns.tolist())
         if isinstance(X, np.ma.MaskedArray):
             raise FeatureError(
@@ -391,13 +392,6 @@ class Forest(Engine, base.MiniBatchClassifier):
         """The scores of the row that `_call_one` was just asked about."""
         scores: NDArray[Any] = self._mix(self._one_votes)[0]
         return scores
-
-
-def _holds_events(X: Any) -> bool:
-    """Whether it is a sequence of dicts; a memoryview is a sequence too, and may not be indexed."""
-    if isinstance(X, memoryview) or not isinstance(X, Sequence):
-        return False
-    return len(X) == 0 or isinstance(X[0], Mapping)
 
 
 def _index_of(X: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -179,3 +180,10 @@ def posteriors(
     if not (op & PREDICT).all():
         P[(op & PREDICT) == 0] = np.nan
     return P
+
+
+def holds_events(X: Any) -> bool:
+    """Whether it is a sequence of dicts; a memoryview is a sequence too, and may not be indexed."""
+    if isinstance(X, memoryview) or not isinstance(X, Sequence):
+        return False
+    return len(X) == 0 or isinstance(X[0], Mapping)

@@ -16,7 +16,6 @@ nothing.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
@@ -27,6 +26,7 @@ from streamforest.io.codec.events import Bounds
 from streamforest.io.features import dates, text
 from streamforest.io.features.profile import Profile
 from streamforest.io.features.rules import TYPES, FeatureRules
+from streamforest.io.features.values import DECIMAL, FALSE, TRUE, is_absent, is_decimal, time_of
 from streamforest.jsonable import count, rows
 from streamforest.text import printable, shown
 
@@ -38,49 +38,11 @@ NUMBER, CATEGORY, DATE, TEXT, BOOL, IGNORED = (
     "bool",
     "ignored",
 )
-ABSENT = frozenset(
-    (
-        "",
-        "na",
-        "n/a",
-        "#n/a",
-        "<na>",
-        "nan",
-        "-nan",
-        "null",
-        "none",
-        "nil",
-        "nat",
-        "?",
-        "-",
-        "--",
-        ".",
-    )
-)
-"""What a missing number, date or boolean is written as, in lower case."""
-_DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
-_CODE = re.compile(r"0\d+")  # 007 is a name
-_TRUE, _FALSE = frozenset(("true", "yes", "t")), frozenset(("false", "no", "f"))
 _PLAIN = frozenset((NUMBER, BOOL, CATEGORY))
 _MISFIT: Any = object()
 _MAX_EXAMPLE = 60
 _MAX_WARNINGS = 20  # columns whose first value that does not fit is logged
 _PLURALS = {NUMBER: "numbers", CATEGORY: "categories", DATE: "dates", BOOL: "true or false"}
-
-
-def is_decimal(value: str) -> bool:
-    """Whether a text is a number, and not a code such as 007.
-
-    >>> [is_decimal(one) for one in ("3.50", "-1e3", "007", "0.5", "1_000", "inf", "3 kg")]
-    [True, True, False, True, False, False, False]
-    """
-    value = value.strip()
-    return _DECIMAL.fullmatch(value) is not None and _CODE.fullmatch(value) is None
-
-
-def is_bool(value: str) -> bool:
-    """Whether a text is true or false."""
-    return value.strip().lower() in ("true", "false")
 
 
 @dataclass
@@ -335,22 +297,6 @@ class Columns:
         self._settle()
 
 
-def is_absent(value: Any) -> bool:
-    """Whether a value says that there is none: NA, null, an empty text.
-
-    >>> is_absent(" n/a "), is_absent("no"), is_absent(None)
-    (True, False, True)
-    """
-    if isinstance(value, str):
-        return len(value) < 8 and value.strip().lower() in ABSENT
-    return value is None or (isinstance(value, float) and value != value) or _is_nat(value)
-
-
-def _is_nat(value: Any) -> bool:
-    """Whether it is pandas' missing time, which is a date by its class."""
-    return isinstance(value, date) and value != value
-
-
 def type_by_value(name: str, value: Any) -> str | None:
     """The type that a column's first value gives it; None if the value says nothing."""
     if isinstance(value, bool):
@@ -374,20 +320,6 @@ def type_by_value(name: str, value: Any) -> str | None:
     return TEXT if isinstance(value, list) else CATEGORY
 
 
-def time_of(value: Any) -> tuple[int, bool] | None:
-    """The time in a value of a date column, and whether it has a time of day; None if it has none."""
-    if isinstance(value, str):
-        at = dates.parse(value)
-        if at is None and is_decimal(value):
-            at = dates.of_number(Decimal(value.strip()))
-        return at
-    if isinstance(value, date):
-        return None if value != value else dates.of_datetime(value)
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return dates.of_number(value)
-    return None
-
-
 def _number(value: Any, kind: str) -> Any:
     """A value of a column of numbers as a number, None if it says that it is missing."""
     if isinstance(value, bool):
@@ -401,12 +333,12 @@ def _number(value: Any, kind: str) -> Any:
         if is_absent(value):
             return None
         text = value.strip()
-        if _DECIMAL.fullmatch(text) is not None:
+        if DECIMAL.fullmatch(text) is not None:
             number = float(text)
             return number if math.isfinite(number) else _MISFIT
         word = text.lower()
-        if kind == BOOL and (word in _TRUE or word in _FALSE):
-            return word in _TRUE
+        if kind == BOOL and (word in TRUE or word in FALSE):
+            return word in TRUE
         return _MISFIT
     if isinstance(value, timedelta):
         return value.total_seconds()
