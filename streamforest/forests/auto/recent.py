@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.core.batch import Batch
-from streamforest.forests.core.columns import CATEGORY
+from streamforest.forests.core.capacity import CATEGORY
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.serialization import LARGEST, demand
 from streamforest.kernels.auto import recent

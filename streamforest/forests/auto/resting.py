@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.core.batch import Batch
-from streamforest.forests.core.columns import UNKNOWN
+from streamforest.forests.core.capacity import UNKNOWN
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.serialization import demand

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.candidate.arrays import allocate
-from streamforest.forests.core.columns import CATEGORY
+from streamforest.forests.core.capacity import CATEGORY
 from streamforest.forests.core.serialization import LARGEST, demand, demand_trees
 from streamforest.kernels.candidate import export as kernels
 from streamforest.kernels.candidate.export import Flat

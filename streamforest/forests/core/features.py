@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import CapacityError, FeatureError
-from streamforest.forests.core.columns import CATEGORY, NUMBER, UNKNOWN, Columns
+from streamforest.forests.core.capacity import CATEGORY, NUMBER, UNKNOWN, Columns
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 from streamforest.forests.core.sparsity import SparsityWatch
 from streamforest.forests.core.values import as_float, is_missing

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm import width as ncm_width
-from streamforest.forests.ncm.columns import ColumnTable, Take
+from streamforest.forests.ncm.column_scales import ColumnTable, Take
 from streamforest.kernels.core.array_table import grown, zeros
 from streamforest.kernels.ncm.class_means import fade, project_all, shrink
 from streamforest.kernels.ncm.layout import TARGETS, MeanAnswers, Means

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.core.serialization import demand
-from streamforest.forests.ncm.columns import Take
+from streamforest.forests.ncm.column_scales import Take
 from streamforest.kernels.core import rng
 from streamforest.kernels.ncm.layout import (
     FULL_DIAGONAL,

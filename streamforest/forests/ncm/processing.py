@@ -12,7 +12,7 @@ from streamforest.forests.core.batch import FULLY, INTO_MEMORY, Batch
 from streamforest.forests.core.experts import ExpertForest
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.class_means import ClassMeans
-from streamforest.forests.ncm.columns import ColumnTable
+from streamforest.forests.ncm.column_scales import ColumnTable
 from streamforest.forests.ncm.retraining import Now, Parts, RetrainScheduler
 from streamforest.forests.ncm.row_memory import RowMemory, memory_seed
 from streamforest.forests.ncm.trees import TreeStore

@@ -18,7 +18,7 @@ from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.serialization import LARGEST, demand
 from streamforest.forests.ncm import arrays as ncm_arrays
 from streamforest.forests.ncm.class_means import ClassMeans
-from streamforest.forests.ncm.columns import ColumnTable, Take
+from streamforest.forests.ncm.column_scales import ColumnTable, Take
 from streamforest.forests.ncm.metric_choice import MetricChoice
 from streamforest.forests.ncm.row_memory import RowMemory
 from streamforest.forests.ncm.training import (

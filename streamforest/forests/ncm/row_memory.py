@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm import width as ncm_width
-from streamforest.forests.ncm.columns import Take
+from streamforest.forests.ncm.column_scales import Take
 from streamforest.kernels.core.array_table import grown, widened
 from streamforest.kernels.ncm.layout import Memory
 from streamforest.kernels.ncm.row_memory import evict, padded

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.serialization import demand
-from streamforest.forests.ncm.columns import Take
+from streamforest.forests.ncm.column_scales import Take
 from streamforest.forests.ncm.retraining import Parts, RetrainScheduler
 from streamforest.forests.ncm.row_memory import memory_seed
 from streamforest.forests.ncm.tree_state import dump_trees, restore_trees

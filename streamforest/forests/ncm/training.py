@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm import arrays as ncm_arrays
-from streamforest.forests.ncm.columns import Take
+from streamforest.forests.ncm.column_scales import Take
 from streamforest.forests.ncm.width import compacted
 from streamforest.kernels.core.entropy import XLOGX
 from streamforest.kernels.ncm import advance as ncm_advance

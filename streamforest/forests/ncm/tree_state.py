@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.serialization import LARGEST, demand, demand_trees
 from streamforest.forests.ncm import arrays as ncm_arrays
 from streamforest.forests.ncm import width as ncm_width
-from streamforest.forests.ncm.columns import ColumnTable, Take
+from streamforest.forests.ncm.column_scales import ColumnTable, Take
 from streamforest.forests.ncm.retraining import Parts
 from streamforest.forests.ncm.row_memory import RowMemory
 from streamforest.forests.ncm.training import MAX_KEPT, MAX_ROUNDS, RetrainJob

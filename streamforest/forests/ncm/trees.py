@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.ncm import arrays as ncm_arrays
 from streamforest.forests.ncm import width as ncm_width
-from streamforest.forests.ncm.columns import ColumnTable
+from streamforest.forests.ncm.column_scales import ColumnTable
 from streamforest.forests.ncm.row_memory import Evicted, RowMemory
 from streamforest.kernels.ncm import bagging
 from streamforest.kernels.ncm.advance import WANT_ARRAY, WANT_ROWS, WANT_TREE

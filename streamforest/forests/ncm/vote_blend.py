@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.serialization import demand
-from streamforest.forests.ncm.columns import Take
+from streamforest.forests.ncm.column_scales import Take
 from streamforest.kernels.core.array_table import zeros
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.ncm import blending

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.forests.core.columns import CATEGORY, NUMBER
+from streamforest.forests.core.capacity import CATEGORY, NUMBER
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.serialization import demand
 from streamforest.kernels.core.array_table import zeros

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.forests.core.columns import CATEGORY
+from streamforest.forests.core.capacity import CATEGORY
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.serialization import LARGEST, demand, demand_trees
 from streamforest.forests.stream import arrays as stream_arrays

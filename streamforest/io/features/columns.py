@@ -24,9 +24,9 @@ from typing import Any
 
 from streamforest.io.codec.events import Bounds
 from streamforest.io.features import dates, text
+from streamforest.io.features.parsing import DECIMAL, FALSE, TRUE, is_absent, is_decimal, time_of
 from streamforest.io.features.profile import Profile
 from streamforest.io.features.rules import TYPES, FeatureRules
-from streamforest.io.features.values import DECIMAL, FALSE, TRUE, is_absent, is_decimal, time_of
 from streamforest.jsonable import count, rows
 from streamforest.text import printable, shown
 

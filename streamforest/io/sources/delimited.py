@@ -17,8 +17,8 @@ from typing import Any, TextIO
 
 from streamforest.errors import ConfigError
 from streamforest.io.codec.events import BOUNDS, Bounds
+from streamforest.io.features.parsing import is_absent, is_bool, is_decimal
 from streamforest.io.features.rules import FeatureRules
-from streamforest.io.features.values import is_absent, is_bool, is_decimal
 from streamforest.io.sources.dataset import RecordedRow
 from streamforest.io.sources.tables import (
     DEFAULT_RULES,

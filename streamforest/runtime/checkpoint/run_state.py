@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamforest.errors import ChangedError, ConfigError, SnapshotError
-from streamforest.forests.core.columns import NUMBER, UNKNOWN
+from streamforest.forests.core.capacity import NUMBER, UNKNOWN
 from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Partition, Records
 from streamforest.jsonable import LARGEST_OFFSET, count, rows

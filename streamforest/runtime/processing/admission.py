@@ -55,7 +55,7 @@ class Limits:
     max_means: int = 1 << 53
     """Classes times columns, see `Forest.max_means`."""
     on_capacity: str = "degrade"
-    """What becomes of features and categories beyond these bounds, see `forests/core/columns.py`."""
+    """What becomes of features and categories beyond these bounds, see `forests/core/capacity.py`."""
     largest: float = math.inf
     """Beyond ± this a number is refused, be it learned or only predicted."""
     as_they_come: bool = True
