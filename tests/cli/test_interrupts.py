@@ -12,6 +12,7 @@ CHILD = """
 import os, signal, sys
 from importlib.abc import MetaPathFinder
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 moment, sys.argv = sys.argv[1], ["streamforest", *sys.argv[2:]]
 
 class Interrupting(MetaPathFinder):

@@ -151,9 +151,9 @@ def test_the_state_of_the_run_is_checked_too(
 ) -> None:
     with opened(small, tmp_path / "run") as run:
         run.consume(max_events=40)
-        usual = RunState.plain
+        usual = RunState.jsonable
         with monkeypatch.context() as patch:
-            patch.setattr(RunState, "plain", lambda *given: {**usual(*given), key: "damaged"})
+            patch.setattr(RunState, "jsonable", lambda *given: {**usual(*given), key: "damaged"})
             run.scheduler.begin()
             run.snapshots.wait()
         failure = run.snapshots.take_failure()
