@@ -8,7 +8,9 @@ from streamforest.io.codec.remedies import REMEDIES
 from streamforest.observe.accounting import FAILED_SHARE, WARNING_SHARE, Refused, Summary
 from streamforest.observe.measures import ModelMeasures
 from streamforest.runtime.processing.loop import Run
+from streamforest.text import shown
 
+_MAX_COLUMNS = 8  # columns that are named because of their values
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -20,6 +22,7 @@ def report(run: Run, name: str, total: int | None = None) -> str:
         ("events", f"{count_of(summary.read, total)}, {totals.classes} classes"),
         ("rows", became(summary)),
         *_dead_letters(run.state.rows.refused),
+        *_degraded(run),
         ("accuracy", _accuracy(measures) + _publishes(run)),
         ("by class age", _ages(measures)),
         ("over time", sparkline(measures.recent.curve())),
@@ -61,6 +64,33 @@ def _dead_letters(refused: Mapping[str, Refused]) -> list[tuple[str, str]]:
     if lines:
         lines[0] = ("dead letters", lines[0][1])
     return lines
+
+
+def _degraded(run: Run) -> list[tuple[str, str]]:
+    """Columns whose values were not all taken as they are."""
+    capacity = run.state.gate.capacity()
+    found = [
+        f"{column.misfits:,} values of {shown(column.name)} are no {column.type}, and count as missing, e.g. "
+        f"{column.example}"
+        for column in run.state.reader.describe()
+        if column.misfits
+    ]
+    found += [
+        f"{shown(name)} is different in nearly every row, and counts as missing"
+        for name in capacity["dropped"]
+    ]
+    found += [
+        f'{shown(name)} has too many categories: in {rows:,} rows it counts as "other"'
+        for name, rows in capacity["other"].items()
+    ]
+    if capacity["left_out"]:
+        found.append(
+            f"{capacity['left_out']:,} values of features beyond max_features are left out"
+        )
+    more = len(found) - _MAX_COLUMNS
+    lines = [("", text) for text in found[:_MAX_COLUMNS]]
+    lines += [("", f"and {more:,} more")] if more > 0 else []
+    return [("columns", lines[0][1]), *lines[1:]] if lines else []
 
 
 def shortfall(

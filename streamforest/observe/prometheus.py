@@ -95,6 +95,12 @@ class PipelineMetrics:
             "label, dead_letters.",
             ["outcome"],
         )
+        self._values = gauge(
+            "degraded_values",
+            "Values that were not taken as they are, by reason: misfit (missing), other (a category without "
+            "room), dropped (of a feature like an id: missing), left_out (a feature without room).",
+            ["reason"],
+        )
         self._dead = counter(
             "dead_letters", "Events that became dead letters, by reason.", ["reason"]
         )
@@ -210,6 +216,8 @@ class PipelineMetrics:
             case RowsCounted():
                 for outcome, count in event.counts.items():
                     self._rows.labels(outcome).set(count)
+                for reason, count in event.values.items():
+                    self._values.labels(reason).set(count)
             case EventRefused():
                 self._events.labels("refused").inc()
                 self._dead.labels(event.reason).inc()

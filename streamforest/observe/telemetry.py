@@ -113,6 +113,8 @@ class RowsCounted:
     """What became of all events of the pipeline so far, by name."""
 
     counts: Mapping[str, int]
+    values: Mapping[str, int]
+    """Values that were not taken as they are, by reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,18 @@ def test_it_says_what_each_column_is_taken_for(tmp_path: Path) -> None:
     assert lines[-1] == "no mistakes found"
 
 
+def test_it_suggests_zero_for_sparse_rows(tmp_path: Path) -> None:
+    words = [
+        json.dumps({"x": {f"w{7 * i % 211}": 1, f"w{11 * i % 211}": 2}, "y": i % 2})
+        for i in range(300)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(words), encoding="utf-8")
+    text = f'[pipeline]\nname = "p"\n[source]\nfile = "{tmp_path / "t.jsonl"}"\n[model]\n'
+    advice = "warning   rows are sparse: an event has 2 of 211 features"
+    assert advice in invoke(tmp_path, text).stdout
+    assert advice not in invoke(tmp_path, text + 'absent = "zero"\n').stdout
+
+
 def test_it_says_what_would_be_refused_and_what_does_not_fit(tmp_path: Path) -> None:
     rows = [f"{i},{'ab'[i % 2]}" for i in range(40)]
     rows[20], rows[30] = "much,a", "1,2,3"

@@ -150,3 +150,22 @@ def test_the_log_is_text_where_that_is_asked_for() -> None:
 
 def test_every_reason_has_a_remedy() -> None:
     assert set(REMEDIES) == set(REASONS)
+
+
+def test_values_that_were_not_taken_as_they_are_are_in_the_report() -> None:
+    def event(i: int) -> str:
+        x = {"a": "n. a." if i == 50 else i, "id": f"id {i}", "shop": f"shop {i // 9}"}
+        return json.dumps({"x": x, "y": f"k{i % 2}"})
+
+    write([event(i) for i in range(90)], "max_categories = 5\n")
+    done = invoke()
+    assert done.exit_code == 0
+    assert row(done, "rows") == "90 learned"
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    first = next(i for i, line in enumerate(lines) if line.startswith("columns "))
+    assert lines[first].endswith(
+        " 1 values of 'a' are no number, and count as missing, e.g. 'n. a.'"
+    )
+    assert lines[first + 1] == "'id' is different in nearly every row, and counts as missing"
+    other = "'shop' has too many categories: in 45 rows it counts as \"other\""
+    assert lines[first + 2] == other

@@ -138,7 +138,8 @@ def test_a_broker_that_is_gone_and_back_is_logged_once_each(
 def test_metrics_show_what_became_of_the_rows_and_how_large_models_are() -> None:
     metrics = PipelineMetrics("p", ["label"])
     listeners = Listeners(metrics, RowCounts())
-    listeners.on_event(RowsCounted({"read": 9, "learned": 6, "waiting": 2, "dead_letters": 1}))
+    counts = {"read": 9, "learned": 6, "waiting": 2, "dead_letters": 1}
+    listeners.on_event(RowsCounted(counts, {"misfit": 4, "other": 3}))
     listeners.on_event(refused(1))
     asked = []
 
@@ -152,6 +153,8 @@ def test_metrics_show_what_became_of_the_rows_and_how_large_models_are() -> None
     for line in (
         'streamforest_rows{outcome="read"} 9.0',
         'streamforest_rows{outcome="waiting"} 2.0',
+        'streamforest_degraded_values{reason="misfit"} 4.0',
+        'streamforest_degraded_values{reason="other"} 3.0',
         'streamforest_dead_letters_total{reason="label"} 1.0',
         'streamforest_model_bytes{model="main"} 7000.0',
     ):

@@ -230,6 +230,10 @@ class Columns:
                 )
         column.misfits += 1
 
+    def misfits(self) -> int:
+        """How many values did not fit their columns."""
+        return sum(column.misfits for column in self._columns.values())
+
     def describe(self) -> list[ColumnReport]:
         """What each column was taken for, in the order they were met."""
         return [

@@ -105,6 +105,18 @@ class RunState:
             reader=reader(max_columns=limits.max_features, labels=late is not None),
         )
 
+    def degraded_values(self) -> dict[str, int]:
+        """How many values were not taken as they are, by reason: they did not fit their column, or there was
+        no room for them.
+        """
+        capacity = self.gate.capacity()
+        return {
+            "misfit": self.reader.columns.misfits(),
+            "other": sum(capacity["other"].values()),
+            "dropped": sum(capacity["dropped"].values()),
+            "left_out": capacity["left_out"],
+        }
+
     def summaries(self) -> dict[str, dict[str, Any]]:
         """Size and shape of each model."""
         return {name: model.summary() for name, model in self.models.items()}

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from streamforest.errors import InputError
+from streamforest.forests.core.sparsity import sparse_advice
 from streamforest.io.codec.dead_letters import place_of
 from streamforest.io.features.columns import ColumnReport
 from streamforest.io.log import Partition, Records
@@ -81,5 +82,15 @@ def judge(pipeline: Pipeline, records: Records) -> Sample:
             *state.reader.take_warnings(),
             *state.reader.finish(),
             *state.reader.columns.finish_profile(),
+            *_sparsity(pipeline, intake.rows.dicts),
         ],
     )
+
+
+def _sparsity(pipeline: Pipeline, events: list[Mapping[Any, Any]]) -> list[str]:
+    """Advice for sparse rows, where a model takes what they lack as missing."""
+    models = pipeline.models.values()
+    if all(getattr(model.forest, "absent", "zero") == "zero" for model in models):
+        return []
+    advice = sparse_advice(events)
+    return [] if advice is None else [advice]

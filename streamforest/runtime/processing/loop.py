@@ -142,7 +142,7 @@ class Run:
         """Report what became of all events so far, and that the models have changed."""
         summary = self.state.rows.summary()
         counts = {"read": summary.read, **summary.parts()}
-        self.telemetry.on_event(reports.RowsCounted(counts))
+        self.telemetry.on_event(reports.RowsCounted(counts, self.state.degraded_values()))
         self.telemetry.on_event(reports.ModelsChanged(self.state.summaries))
 
     def consume(
