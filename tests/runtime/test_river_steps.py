@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import numbers
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from streamforest import StreamForestClassifier, datasets
 from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.persistence import transformers
 from streamforest.forests.persistence.snapshot import decode, encode
+from streamforest.runtime.config.load import load_pipeline
+from streamforest.runtime.factory import opened
 from streamforest.runtime.processing.admission import Admission
 from streamforest.runtime.processing.models import limits_of, parameters_of, wrap_model
 
@@ -188,3 +192,38 @@ def test_steps_with_code_or_chance_in_them_are_not_saved() -> None:
         nested = {"class": "TransformerUnion", "steps": [["a", nested]]}
     with pytest.raises(SnapshotError, match="steps within steps"):
         transformers.restore(nested)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_factory_gets_what_river_gets(name: str, tmp_path: Path) -> None:
+    """Through a pipeline file: its own steps see dates and texts as they came."""
+    events = mixed()
+    for x, _ in events:
+        x["note"] = "a text of a few words"
+        x["amount"] = x["amount"] or 0.0  # River's own scalers cannot take a gap
+    lines = [json.dumps({"x": x, "y": y}) for x, y in events]
+    (tmp_path / "e.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "beside.py").write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_river_steps import PIPELINES, forest\n"
+        f"def model():\n    return PIPELINES[{name!r}]() | forest()\n",
+        encoding="utf-8",
+    )
+    path = tmp_path / "p.toml"
+    path.write_text(
+        f'[pipeline]\nname = "p"\n[source]\nfile = "{tmp_path / "e.jsonl"}"\n'
+        f'[model]\nfactory = "beside:model"\n[run]\nfolder = "{tmp_path / "run"}"\n',
+        encoding="utf-8",
+    )
+    with opened(load_pipeline(path)) as run:
+        assert run.consume() == "finished"
+        assert run.state.rows.summary().dead_letters == 0
+        assert run.state.degraded_values()["misfit"] == 0
+        model = run.state.models["main"]
+    plain = PIPELINES[name]() | forest()
+    for x, y in events:
+        plain.learn_one(x, y)
+    assert [model.estimator.predict_one(x) for x, _ in events] == [
+        plain.predict_one(x) for x, _ in events
+    ]

@@ -158,6 +158,12 @@ class Columns:
             return None
         else:
             kind = self._rules.type_of(name) or type_by_value(name, value)
+            if (
+                kind in (DATE, TEXT)
+                and not self._rules.derive
+                and self._rules.type_of(name) is None
+            ):
+                kind = NUMBER if isinstance(value, int | float | Decimal) else CATEGORY
             if kind is None:
                 return None
             column = Column(kind)

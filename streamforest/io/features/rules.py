@@ -42,6 +42,8 @@ class FeatureRules:
     types: Mapping[str, str] = field(default_factory=dict)
     separator: str | None = None
     encoding: str | None = None
+    derive: bool = True
+    """Whether dates and texts become numbers. Not so where a River pipeline gets them: its steps do that."""
 
     @property
     def chooses(self) -> bool:
@@ -75,6 +77,7 @@ class FeatureRules:
             "types": dict(self.types),
             "separator": self.separator,
             "encoding": self.encoding,
+            "derive": self.derive,
         }
 
     def text(self) -> str:

@@ -9,7 +9,7 @@ the source, and opens it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from streamforest.runtime.config.schema import (
     SourceTable,
 )
 from streamforest.runtime.config.sources import is_lines, lines_in_msgpack, read_source
-from streamforest.runtime.processing.adapters import Model
+from streamforest.runtime.processing.adapters import Model, RiverModel
 from streamforest.runtime.processing.models import (
     build,
     from_factory,
@@ -105,6 +105,8 @@ def load_pipeline(
         )
     labels = _labels(check, topics, on_kafka=kafka is not None)
     described, models = _models(check, path.parent)
+    if any(isinstance(model, RiverModel) for model in models.values()):
+        features = replace(features, derive=False)
     limits = check.read("limits", schema.LIMITS)
     predictions = check.read("predictions", schema.PREDICTIONS)
     letters = check.read("dead_letters", schema.DEAD_LETTERS)
