@@ -109,7 +109,8 @@ def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
                 model.warm_up()
             servers = _settled(stack, starting, source)
         if servers is not None:
-            loaded = load_pipeline(file, {}, settings, servers)
+            # one partition: the order is that of the file, and so is the result
+            loaded = load_pipeline(file, {}, (*settings, "kafka.partitions=1"), servers)
         metrics = PipelineMetrics(loaded.config.name, REASONS)
         live = stack.enter_context(LivePage(loaded, file, metrics, asked=True))
         telemetry = live.watch(metrics, fresh=True)
