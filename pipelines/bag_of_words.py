@@ -2,7 +2,7 @@
 
 python pipelines/bag_of_words.py
 
-`text.toml` names `model` as its factory: the same pipeline as the model of `streamforest run`.
+`intents.toml` names `model` as its factory: the same pipeline as the model of `streamforest run`.
 """
 
 from __future__ import annotations

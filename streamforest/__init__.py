@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamforest.forests.auto.forest import AutoForestClassifier
     from streamforest.forests.candidate.consistent import ConsistentForestClassifier
     from streamforest.forests.candidate.online import OnlineForestClassifier
+    from streamforest.forests.few.forest import FewShotForestClassifier
     from streamforest.forests.ncm.forest import NCMForestClassifier
     from streamforest.forests.persistence.snapshot import load, save
     from streamforest.forests.stream.forest import StreamForestClassifier
@@ -35,6 +36,7 @@ __all__ = [
     "PREDICT",
     "AutoForestClassifier",
     "ConsistentForestClassifier",
+    "FewShotForestClassifier",
     "NCMForestClassifier",
     "OnlineForestClassifier",
     "StreamForestClassifier",
@@ -47,6 +49,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    if name == "results":
+        return import_module("streamforest.results")
     forest = registry.find_class(name)
     if forest is None:
         raise AttributeError(f"module 'streamforest' has no attribute {name!r}")

@@ -27,6 +27,10 @@ class LabelError(InputError):
     """A label that cannot name a class."""
 
 
+class TaxonomyError(LabelError):
+    """A class that comes with another category than the one it belongs to."""
+
+
 class CapacityError(InputError):
     """A limit (`max_classes`, `max_features`, …) would be exceeded."""
 

@@ -7,6 +7,8 @@ overrides, zero-width characters and lone surrogates become escapes, and its len
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -52,6 +54,22 @@ def shown(value: Any, limit: int = 80) -> str:
     except Exception:  # an int of thousands of digits, or an object of any class
         text = f"<{type(value).__name__} that cannot be shown>"
     return printable(text, limit)
+
+
+_MAX_NAME = 200  # characters of a wrong name that are compared
+
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """The remedy for a wrong name: the closest valid one, else all of them.
+
+    >>> nearest("n_tres", ["n_trees", "seed"]), nearest("trees", ["n_trees", "seed"])
+    ('did you mean n_trees?', 'did you mean n_trees?')
+    >>> nearest("colour", ["n_trees", "seed"])
+    'valid are n_trees, seed'
+    """
+    close = difflib.get_close_matches(name[:_MAX_NAME], valid, n=1)
+    close += [one for one in valid if len(name) > 3 and name in one]
+    return f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"
 
 
 KEPT = 128

@@ -29,7 +29,7 @@ from streamforest.forests.core import registry
 registry.get(sys.argv[1]).warm_up()
 """
 _WORKERS = 2
-_TOGETHER = ("bench", "integration", "runtime")
+_TOGETHER = ("bench", "docs", "integration", "runtime")
 """Folders whose tests stay together, file by file."""
 
 

@@ -7,6 +7,7 @@ of each subcommand.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -23,6 +24,7 @@ from streamforest.__main__ import (
     main as main,
 )  # scripts that were installed earlier look for it here
 from streamforest._version import __version__
+from streamforest.cli.usage import in_one_line
 from streamforest.errors import (
     ChangedError,
     ConfigError,
@@ -31,7 +33,7 @@ from streamforest.errors import (
     StreamForestWarning,
 )
 from streamforest.observe import logs
-from streamforest.text import printable, printable_lines
+from streamforest.text import nearest, printable, printable_lines, shown
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +50,29 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.check:check",
         "Check a pipeline file and report every mistake at once.",
     ),
+    "classes": (
+        "streamforest.cli.classes:classes",
+        "Announce a new class and the classes it is like.",
+    ),
     "demo": (
         "streamforest.cli.demo:demo",
         "Watch a forest learn new classes, with a live page.",
     ),
+    "doctor": (
+        "streamforest.cli.doctor:doctor",
+        "Check Java, broker, ports, caches, disk and kernels.",
+    ),
     "dlq": ("streamforest.cli.dlq:dlq", "List and show dead letters, send them back after a fix."),
+    "model": (
+        "streamforest.cli.model:model",
+        "Look into a trained model, ask it, let it explain an answer.",
+    ),
     "promote": ("streamforest.cli.operate:promote", "Make a shadow model publish."),
     "replay": ("streamforest.cli.replay:replay", "Send a recorded data set or file to a topic."),
+    "report": (
+        "streamforest.cli.results:report",
+        "Make one HTML page of a finished run from its predictions.",
+    ),
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
     "snapshots": (
         "streamforest.cli.snapshots:snapshots",
@@ -69,6 +87,15 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
 """Name -> ("module:attribute", one-line help)."""
 
 DEBUG_VARIABLE = "STREAMFOREST_DEBUG"
+_REMEDIES = {
+    errno.EEXIST: "; move it away, or give another place (run.folder, --folder)",
+    errno.ENOTDIR: "; a file is where a folder should be: move it away, or give another place",
+    errno.ENOENT: "; correct the path",
+    errno.EACCES: "; give this user the right to it, or choose another place",
+    errno.EROFS: "; choose another place (run.folder, --folder)",
+    errno.ENOSPC: "; make room on that disk",
+}
+"""What to do about an error of the operating system."""
 _MAX_ERROR = 4_000  # characters of one error: it may quote untrusted input
 
 
@@ -119,17 +146,40 @@ class LazyGroup(click.Group):
             raise TypeError(f"{module}:{attribute} is not a click command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand that is meant; a usage error suggests the nearest."""
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {shown(name)}; {nearest(name, known)}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands from the table above, importing none of them."""
-        rows = [(name, self.lazy[name][1]) for name in self.list_commands(ctx) if name in self.lazy]
+        """List the subcommands; those of the table above without importing them."""
+        rows = [
+            (
+                name,
+                self.lazy[name][1]
+                if name in self.lazy
+                else self.commands[name].get_short_help_str(100),
+            )
+            for name in self.list_commands(ctx)
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """As click does it; a wrong option is one line."""
+        with _one_line_usage():
+            return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; an exception becomes one message and an exit code."""
         logs.tear_down()  # of an earlier command in this process
         try:
-            with _one_line_warnings():
+            with _one_line_warnings(), _one_line_usage():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -147,7 +197,8 @@ class LazyGroup(click.Group):
             raise  # a reader such as `head` has closed the pipe: click exits quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            raise Failure(f"{where}{error.strerror or error}") from error
+            remedy = _REMEDIES.get(error.errno or 0, "")
+            raise Failure(f"{where}{error.strerror or error}{remedy}") from error
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
@@ -156,6 +207,21 @@ class LazyGroup(click.Group):
                 f"internal error, {type(error).__name__}: {message} "
                 f"(a bug; set {DEBUG_VARIABLE}=1 for a traceback)"
             ) from error
+
+
+_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What newer versions of click raise to print the help."""
+
+
+@contextmanager
+def _one_line_usage() -> Iterator[None]:
+    """A usage error is one line with the nearest right one, not click's three."""
+    try:
+        yield
+    except click.UsageError as error:
+        if isinstance(error, _HELP):
+            raise
+        raise Refusal(in_one_line(error)) from error
 
 
 @contextmanager

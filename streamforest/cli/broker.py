@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from streamforest.cli import LazyGroup
 from streamforest.testing.broker.server import DEFAULT_PORT, Broker, default_folder, has_port
 
 _FOLDER = click.option(
@@ -20,7 +21,7 @@ _FOLDER = click.option(
 _ENDS = {signal.SIGINT, signal.SIGTERM}
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def broker() -> None:
     """Start, stop or inspect a real single-node Apache Kafka on 127.0.0.1."""
 
@@ -35,7 +36,13 @@ def broker() -> None:
 )
 @click.option("--ephemeral", is_flag=True, help="Keep nothing, and run until interrupted.")
 def start(folder: Path | None, port: int | None, ephemeral: bool) -> None:
-    """Start a broker; the first start downloads Apache Kafka."""
+    """Start a broker; the first start downloads Apache Kafka.
+
+    \b
+    Examples:
+      streamforest broker start
+      streamforest broker start --ephemeral --port 0
+    """
     if ephemeral:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # while it starts
         with Broker(port=DEFAULT_PORT if port is None else port) as node:
@@ -54,7 +61,12 @@ def start(folder: Path | None, port: int | None, ephemeral: bool) -> None:
 @broker.command()
 @_FOLDER
 def stop(folder: Path | None) -> None:
-    """Stop the broker; its topics are kept."""
+    """Stop the broker; its topics are kept.
+
+    \b
+    Example:
+      streamforest broker stop
+    """
     node = Broker(folder or default_folder())
     click.echo("stopped" if node.stop() else "no broker was running")
 
@@ -62,7 +74,12 @@ def stop(folder: Path | None) -> None:
 @broker.command()
 @_FOLDER
 def status(folder: Path | None) -> None:
-    """Show whether a broker is running; exit code 1 if not."""
+    """Show whether a broker is running; exit code 1 if not.
+
+    \b
+    Example:
+      streamforest broker status
+    """
     status = Broker(folder or default_folder()).status()
     if not status.running:
         click.echo(

@@ -32,6 +32,11 @@ def check(pipeline: Path, settings: tuple[str, ...], sampled: bool) -> None:
 
     The first 1,000 records of a recorded source, or with --sample of the topics, are read as a run would
     read them: what each column is taken for, and what would be refused.
+
+    \b
+    Examples:
+      streamforest check pipelines/digits.toml
+      streamforest check pipelines/kafka.toml --sample
     """
     loaded = load_pipeline(pipeline, os.environ, settings)
     config = loaded.config
@@ -167,5 +172,10 @@ def _delivery(kind: str) -> str:
 
 @click.command()
 def schema() -> None:
-    """Print the JSON Schema of an event."""
+    """Print the JSON Schema of an event.
+
+    \b
+    Example:
+      streamforest schema > event.schema.json
+    """
     click.echo(json.dumps(json_schema(), indent=2))

@@ -91,8 +91,11 @@ snapshot_interval_events = 1000
 def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
     """Watch a forest learn handwritten digits that appear one after the other.
 
-    Takes about half a minute; the first start on a machine compiles for some 30 seconds before that. Example:
-    streamforest demo --keep
+    Takes about half a minute; the first start on a machine compiles for some 30 seconds before that.
+
+    \b
+    Example:
+      streamforest demo --keep
     """
     logs.set_up("error", "text")
     file = _write(folder)

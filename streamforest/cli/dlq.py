@@ -12,6 +12,7 @@ from typing import cast
 
 import click
 
+from streamforest.cli import LazyGroup
 from streamforest.cli.arguments import PIPELINE, SET
 from streamforest.errors import ConfigError
 from streamforest.io.codec.dead_letters import Letter
@@ -21,13 +22,13 @@ from streamforest.io.tools.dlq import letters, send_back
 from streamforest.io.tools.dlq_files import as_text, letters_in
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.config.schema import Config
-from streamforest.text import printable, shown
+from streamforest.text import nearest, printable, shown
 
 _MAX_LISTED = 80  # characters of an event in a list
 _MAX_SHOWN = 20_000  # characters of an event that is shown
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def dlq() -> None:
     """Events that were refused: list them, show them, send them back after a fix."""
 
@@ -39,6 +40,13 @@ def _letters(config: Config, reason: str | None = None) -> Iterator[Letter]:
     else:
         found = letters(config.kafka.connection, config.topics.dead_letters)
     return (letter for letter in found if reason is None or letter.reason == reason)
+
+
+def _hint(reason: str | None) -> None:
+    """Say what a reason may be, if no letter has the one that was asked for."""
+    if reason is not None and reason not in REMEDIES:
+        near = nearest(reason, list(REMEDIES))
+        click.echo(f"no dead letter has the reason {shown(reason)}; {near}", err=True)
 
 
 def _place(letter: Letter, config: Config) -> str:
@@ -61,6 +69,11 @@ def list_letters(pipeline: Path, settings: tuple[str, ...], limit: int, as_json:
     """List the dead letters of PIPELINE: where each came from, why it was refused, how its event begins.
 
     They are read from the dead-letter topic or, if the pipeline has no [kafka], from the run folder.
+
+    \b
+    Examples:
+      streamforest dlq list pipelines/kafka.toml
+      streamforest dlq list pipelines/kafka.toml --json --limit 10
     """
     config = load_pipeline(pipeline, os.environ, settings).config
     format = cast(Format, config.events_format)
@@ -89,7 +102,12 @@ def list_letters(pipeline: Path, settings: tuple[str, ...], limit: int, as_json:
 def show_letters(
     pipeline: Path, settings: tuple[str, ...], reason: str | None, skip: int, limit: int
 ) -> None:
-    """Show whole dead letters of PIPELINE: place, reason, message, remedy, and the event as text."""
+    """Show whole dead letters of PIPELINE: place, reason, message, remedy, and the event as text.
+
+    \b
+    Example:
+      streamforest dlq show pipelines/kafka.toml --reason invalid
+    """
     config = load_pipeline(pipeline, os.environ, settings).config
     format = cast(Format, config.events_format)
     count = 0
@@ -110,6 +128,7 @@ def show_letters(
         click.echo()
     if not count:
         click.echo("none")
+        _hint(reason)
 
 
 @dlq.command("replay")
@@ -124,6 +143,10 @@ def replay_letters(pipeline: Path, settings: tuple[str, ...], reason: str | None
     """Send the dead letters of PIPELINE back to their topic, each once.
 
     The consumer group and the transactional id are the name of the dead-letter topic followed by .replay.
+
+    \b
+    Example:
+      streamforest dlq replay pipelines/kafka.toml --reason invalid
     """
     config = load_pipeline(pipeline, os.environ, settings).config
     if config.kafka is None:
@@ -133,3 +156,5 @@ def replay_letters(pipeline: Path, settings: tuple[str, ...], reason: str | None
         )
     sent, left = send_back(config.kafka.connection, config.topics, reason)
     click.echo(f"{sent} sent back, {left} left out")
+    if not sent:
+        _hint(reason)

@@ -33,6 +33,11 @@ def promote(
 
     The running process finds the request in its folder, carries it out at a commit and records it in the
     journal. If no process is running, the next one does.
+
+    \b
+    Examples:
+      streamforest promote pipelines/kafka.toml online
+      streamforest promote pipelines/kafka.toml main
     """
     loaded = load_pipeline(pipeline, os.environ, settings)
     names = [model.name for model in loaded.config.models]
@@ -76,6 +81,10 @@ def whatif(
 
     Nothing is published or changed, and the pipeline may keep running. The changed model starts untrained at
     the snapshot; for a fair comparison, so does a copy with the current parameters.
+
+    \b
+    Example:
+      streamforest whatif pipelines/kafka.toml s-000000001000 --set n_trees=50
     """
     flags = [c if "." in c.partition("=")[0] else f"model.{c}" for c in changes]
     common = [flag for flag in flags if not flag.startswith("model.")]

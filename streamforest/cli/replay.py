@@ -180,6 +180,11 @@ def replay(
     """Send SOURCE to a topic: the name of a data set, a file, or the [source] of a pipeline file.
 
     A pipeline file also sets the broker, the topic and the format. The same options give the same messages.
+
+    \b
+    Examples:
+      streamforest replay pipelines/kafka.toml --rate 200
+      streamforest replay digits --topic digits.events --order random --every 400
     """
     _refuse_idle(source)
     opened: Source

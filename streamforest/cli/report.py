@@ -24,6 +24,7 @@ def report(run: Run, name: str, total: int | None = None) -> str:
         *_dead_letters(run.state.rows.refused),
         *_degraded(run),
         ("accuracy", _accuracy(measures) + _publishes(run)),
+        *_categories(run),
         ("by class age", _ages(measures)),
         ("over time", sparkline(measures.recent.curve())),
         *_others(run),
@@ -135,6 +136,27 @@ def _accuracy(measures: ModelMeasures) -> str:
     return f"{percent(totals.accuracy)}, kappa {number(totals.kappa)}"
 
 
+def _categories(run: Run) -> list[tuple[str, str]]:
+    """Accuracy of categories, and classes that came after one; nothing without coarse labels."""
+    lines = [
+        (
+            "categories" if name == run.main else "shadow",
+            ("" if name == run.main else f"{name}: categories ")
+            + f"accuracy {percent(measures.coarse.accuracy)}, kappa {number(measures.coarse.kappa)}, "
+            f"{measures.coarse.labelled:,} events, {measures.coarse.classes} categories",
+        )
+        for name, measures in run.measures.items()
+        if measures.coarse.labelled
+    ]
+    counts = {} if run.state.late is None else run.state.late.counts
+    refined, missed = counts.get("refined", 0), counts.get("refinement_missed", 0)
+    if refined or missed:
+        lines.append(
+            ("refinements", f"{refined:,} classes after a coarse label, {missed:,} missed")
+        )
+    return lines
+
+
 def _publishes(run: Run) -> str:
     """Which model it is, where there are several."""
     return f" ({run.main}, which publishes)" if len(run.measures) > 1 else ""
@@ -188,6 +210,18 @@ def duration(seconds: float) -> str:
     unit, size = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e-3)) if seconds >= s), ("µs", 1e-6))
     value = seconds / size
     return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+
+
+def size(count: int) -> str:
+    """Bytes as people read them.
+
+    >>> size(999), size(1_500), size(2_340_000), size(5_000_000_000)
+    ('999 B', '1.5 kB', '2.3 MB', '5.0 GB')
+    """
+    for unit, bytes_of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= bytes_of:
+            return f"{count / bytes_of:.1f} {unit}"
+    return f"{count} B"
 
 
 def sparkline(values: list[float]) -> str:

@@ -110,6 +110,12 @@ def run(
     for a recorded source, the predictions. With --broker, folder and topics are those of NAME-broker.
     Running the same file again continues where the last run stopped, however it stopped; the result is
     identical to an uninterrupted run.
+
+    \b
+    Examples:
+      streamforest run pipelines/digits.toml
+      streamforest run pipelines/digits.toml --fresh --set model.n_trees=50
+      streamforest run pipelines/kafka.toml --create-topics
     """
     logs.set_up(log_level or ("warning" if quiet else "info"), log_format)
     with StopSignals() as signals, ExitStack() as stack:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import click
 
+from streamforest.cli import LazyGroup
 from streamforest.cli.arguments import ACCEPT_VERSION_CHANGE, PARTITION, PIPELINE, SET
+from streamforest.cli.report import size
 from streamforest.errors import BrokerError
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.operate import adopt as adopting
@@ -19,7 +21,7 @@ from streamforest.runtime.operate.inspect import Listed
 from streamforest.text import printable
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def snapshots() -> None:
     """List the snapshots of a run, pin one, continue from one."""
 
@@ -40,6 +42,10 @@ def list_snapshots(
 
     Recovery begins at the named one. The broker knows which it is (this needs Read on the group); if the
     broker cannot be reached, none is marked.
+
+    \b
+    Example:
+      streamforest snapshots list pipelines/digits.toml
     """
     loaded = _loaded(pipeline, settings)
     folder = inspection.folder_of(loaded, partition)
@@ -66,7 +72,7 @@ def _table(found: list[Listed]) -> list[str]:
     if not found:
         return ["no snapshots"]
     rows = [
-        (one.name, f"{one.events:,}", _size(one.bytes), one.written, _marks(one)) for one in found
+        (one.name, f"{one.events:,}", size(one.bytes), one.written, _marks(one)) for one in found
     ]
     rows.insert(0, ("name", "events", "size", "written", ""))
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -84,25 +90,18 @@ def _marks(one: Listed) -> str:
     return ", ".join(marks)
 
 
-def _size(count: int) -> str:
-    """Bytes as people read them.
-
-    >>> _size(999), _size(1_500), _size(2_340_000), _size(5_000_000_000)
-    ('999 B', '1.5 kB', '2.3 MB', '5.0 GB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
-
-
 @snapshots.command()
 @PIPELINE
 @click.argument("name")
 @SET
 @PARTITION
 def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
-    """Keep the snapshot NAME of PIPELINE for ever. Its number of events also works as NAME."""
+    """Keep the snapshot NAME of PIPELINE for ever. Its number of events also works as NAME.
+
+    \b
+    Example:
+      streamforest snapshots pin pipelines/digits.toml 1000
+    """
     folder = inspection.folder_of(_loaded(pipeline, settings), partition)
     inspection.pin(folder, name)
     click.echo("pinned")
@@ -114,7 +113,12 @@ def pin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | N
 @SET
 @PARTITION
 def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int | None) -> None:
-    """Unpin the snapshot NAME: it is deleted when it is old enough, like the others."""
+    """Unpin the snapshot NAME: it is deleted when it is old enough, like the others.
+
+    \b
+    Example:
+      streamforest snapshots unpin pipelines/digits.toml 1000
+    """
     folder = inspection.folder_of(_loaded(pipeline, settings), partition)
     inspection.unpin(folder, name)
     click.echo("no longer pinned")
@@ -147,6 +151,10 @@ def adopt(
 
     Events that are learned again are not published again. The journal records the adoption. If the group's
     offsets have expired, `--from journal` continues exactly where the pipeline ended.
+
+    \b
+    Example:
+      streamforest snapshots adopt pipelines/kafka.toml 1000 --from last-commit
     """
     loaded = _loaded(pipeline, settings)
     done = adopting.adopt(loaded, name, origin, partition, accept_version_change)

@@ -32,6 +32,15 @@ def data_folder() -> Path | None:
     return Path(chosen) if chosen else None
 
 
+def read_categories(name: str) -> NDArray[np.int64]:
+    """The category of each row of a recorded set that has them, as numbers."""
+    with np.load(_file(name), allow_pickle=False) as archive:
+        if "coarse" not in archive.files:
+            raise DatasetError(f"recorded set {name!r} has no categories; choose another one")
+        categories: NDArray[np.int64] = archive["coarse"].astype(np.int64)
+        return categories
+
+
 def missing_file(name: str) -> str | None:
     """Why the set cannot be read, with the remedy; None if its file exists."""
     try:

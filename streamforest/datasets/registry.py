@@ -8,12 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from streamforest.datasets import changing, generated
+from streamforest.datasets import changing, examples, generated
 from streamforest.datasets.recorded import RecordedSet, missing_file
 from streamforest.datasets.schedule import schedule
 from streamforest.datasets.stream import Stream
 from streamforest.datasets.text import texts
 from streamforest.errors import ConfigError, DatasetError
+from streamforest.text import nearest, shown
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class StreamSpec:
         A whole recording: the benchmark runs it only when asked for everything.
     text
         Its events are texts, for pipelines that make features of them.
+    example
+        For the example pipelines: no benchmark runs it.
     """
 
     name: str
@@ -51,6 +54,7 @@ class StreamSpec:
     scheduled: bool = False
     long: bool = False
     text: bool = False
+    example: bool = False
 
 
 _SPECS: dict[str, StreamSpec] = {}
@@ -64,10 +68,15 @@ def register(spec: StreamSpec) -> None:
 
 
 def names(
-    held_out: bool = False, scheduled: bool = False, long: bool = False, text: bool = False
+    held_out: bool = False,
+    scheduled: bool = False,
+    long: bool = False,
+    text: bool = False,
+    example: bool = False,
 ) -> list[str]:
     """The streams of the tables, in their order; or those that settings were never chosen on; or
-    those whose classes come one after the other; or whole recordings; or those of texts.
+    those whose classes come one after the other; or whole recordings; or those of texts; or those
+    of the example pipelines.
 
     >>> names()[:3], names(held_out=True)[:2]
     (['digits', 'segments', 'phishing'], ['electricity-later', 'covtype-later'])
@@ -75,22 +84,24 @@ def names(
     ['letter-classes', 'clinc-classes', 'omniglot-classes']
     >>> names(long=True)
     ['electricity-all', 'covtype-100k']
+    >>> names(example=True)
+    ['intents', 'machine-faults']
     """
-    wanted = held_out, scheduled, long, text
+    wanted = held_out, scheduled, long, text, example
     return [
         name
         for name, spec in _SPECS.items()
-        if (spec.held_out, spec.scheduled, spec.long, spec.text) == wanted
+        if (spec.held_out, spec.scheduled, spec.long, spec.text, spec.example) == wanted
     ]
 
 
 def get_spec(name: str) -> StreamSpec:
-    """The entry for a name; an unknown name is refused with the list of known ones."""
+    """The entry for a name; an unknown name is refused with the nearest known one, or all of them."""
     try:
         return _SPECS[name]
     except KeyError:
-        known = ", ".join(_SPECS)
-        raise ConfigError(f"stream {name!r} is not known; choose from: {known}") from None
+        near = nearest(name, list(_SPECS))
+        raise ConfigError(f"stream {shown(name)} is not known; {near}") from None
 
 
 def unavailable(name: str) -> str | None:
@@ -302,3 +313,13 @@ for _spec in (
     register(replace(_spec, drifting=True, long=True))
 
 register(StreamSpec("texts", "short texts on three topics, 5,000 words", texts, text=True))
+
+for _spec in (
+    StreamSpec("intents", "short requests, a new intent every 250 events", examples.intents),
+    StreamSpec(
+        "machine-faults",
+        "sensors of 40 machines, a new kind of fault every 600 events",
+        examples.machine_faults,
+    ),
+):
+    register(replace(_spec, example=True))

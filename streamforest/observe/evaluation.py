@@ -40,6 +40,34 @@ class Bucket:
         return self.correct / self.events if self.events else None
 
 
+@dataclass(frozen=True)
+class OfClass:
+    """One class over the whole stream."""
+
+    label: Any
+    first: int | None
+    """The number of its first event among the labelled ones, from 1; None if that is not known."""
+    events: int
+    predicted: int
+    """Labelled events that were taken for it, from its own first event on."""
+    correct: int
+    judged: int
+    """Events of which it is known whether they were predicted correctly: all of them, unless older
+    versions did not note it.
+    """
+
+    @property
+    def recall(self) -> float | None:
+        """Share of its events that were predicted correctly; None if that is not known."""
+        return self.correct / self.judged if self.judged else None
+
+    @property
+    def precision(self) -> float | None:
+        """Share of what was taken for it that was; None if that is not known."""
+        known = self.judged == self.events and self.predicted
+        return self.correct / self.predicted if known else None
+
+
 class Totals:
     """Sums over all events: accuracy, Cohen's kappa, accuracy by class age.
 
@@ -62,7 +90,9 @@ class Totals:
         self.correct = 0
         self.untracked = 0
         self.max_classes = max_classes
-        # label -> [times it was the truth, times it was predicted for a labelled event]
+        # label -> [times it was the truth, times it was predicted for a labelled event, both, number of its
+        # first labelled event (0: unknown), times it was the truth before it was noted whether it was
+        # predicted]
         self._table: dict[Hashable, list[int]] = {}
         self._ages = [[0, 0] for _ in range(len(AGE_LIMITS) + 1)]
 
@@ -84,8 +114,9 @@ class Totals:
                 if len(table) >= self.max_classes:
                     self.untracked += 1
                     continue
-                row = table[label] = [0, 0]
+                row = table[label] = [0, 0, 0, self.labelled, 0]
             row[0] += 1
+            row[2] += hit
             guessed = table.get(guess)
             if guessed is not None:
                 guessed[1] += 1
@@ -125,6 +156,13 @@ class Totals:
             low = (limit or 0) + 1
         return buckets
 
+    def by_class(self) -> list[OfClass]:
+        """What is known of each class, in the order first seen."""
+        return [
+            OfClass(label, first or None, seen, guessed, correct, seen - unknown)
+            for label, (seen, guessed, correct, first, unknown) in self._table.items()
+        ]
+
     def state(self) -> dict[str, Any]:
         """Plain data for a snapshot; classes in the order first seen."""
         return {
@@ -144,22 +182,36 @@ class Totals:
             setattr(totals, name, count(state[name], name))
         if totals.correct > totals.labelled:
             raise ValueError(f"{totals.correct} of {totals.labelled} labelled events are correct")
-        for label, seen, guess in rows(state["classes"], "classes", 3):
+        for row in rows(state["classes"], "classes"):
+            label, numbers = _of_class(row)
             label = scalar(label, "a class")
             if label in totals._table or len(totals._table) >= max_classes:
                 raise ValueError(f"class {label!r:.60} twice, or over {max_classes} of them")
-            totals._table[label] = [count(seen, "events"), count(guess, "predictions")]
+            totals._table[label] = numbers
         totals._ages = [[count(n, "age") for n in pair] for pair in rows(state["ages"], "ages", 2)]
         if len(totals._ages) != len(AGE_LIMITS) + 1:
             raise ValueError(f"{len(totals._ages)} class ages, expected {len(AGE_LIMITS) + 1}")
         return totals
 
 
+def _of_class(row: Any) -> tuple[Any, list[int]]:
+    """The label and the numbers of one class; a row of three was written before recall was noted."""
+    label, *numbers = row
+    if len(numbers) == 2:
+        numbers = [*numbers, 0, 0, numbers[0]]
+    if len(numbers) != 5:
+        raise ValueError(f"a class with {len(numbers)} numbers")
+    seen, _, correct, _, unknown = (count(number, "events of a class") for number in numbers)
+    if correct + unknown > seen:
+        raise ValueError(f"{correct} of {seen} events of a class are correct")
+    return label, numbers
+
+
 def _kappa(correct: int, labelled: int, table: Iterable[Sequence[int]]) -> float | None:
     """Cohen's kappa from how often each class was the truth and how often it was predicted."""
     if not labelled:
         return None
-    chance = sum(seen * guessed for seen, guessed in table) / labelled**2
+    chance = sum(seen * guessed for seen, guessed, *_ in table) / labelled**2
     return (correct / labelled - chance) / (1 - chance) if chance < 1 else 0.0
 
 

@@ -1,9 +1,7 @@
 """The history of a run, for its live page: bounded, fed by telemetry, kept beside the snapshots.
 
 It listens to what a run reports and keeps what a person wants to see of it: the course in points, the classes
-that appeared, what is confused with what, the last dead letters. A file of JSON lets it outlive a restart. It
-is never part of the state: losing it loses a picture, and a run that finds a broken one starts a new one.
-Labels and messages in it are strangers' texts: made printable here, and only ever shown as text.
+that appeared, what is confused with what, the last dead letters. A file of JSON lets it outlive a restart.
 """
 
 from __future__ import annotations
@@ -146,7 +144,8 @@ class History:
 
     def _born(self, event: ClassesBorn) -> None:
         self._begin(event.learned)
-        self.kept.classes.born(event.labels, time.time(), event.learned)
+        for label, at in zip(event.labels, event.learned_at or [event.learned] * len(event.labels)):
+            self.kept.classes.born([label], time.time(), at)
 
     def _advanced(self, batch: BatchAdvanced) -> None:
         name, truth, predicted = batch.model, batch.truth, batch.predicted

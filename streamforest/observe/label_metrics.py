@@ -9,7 +9,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from streamforest.observe.histograms import BatchHistogram
 from streamforest.observe.telemetry import LabelStatus
 
-_OUTCOMES = ("matched", "early", "expired", "duplicate", "unmatched", "refused", "never")
+_OUTCOMES = (
+    "matched",
+    "early",
+    "expired",
+    "duplicate",
+    "unmatched",
+    "refused",
+    "never",
+    "refined",
+    "refinement_missed",
+)
 _DELAYS = (0.1, 1, 10, 60, 300, 1_800, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 
 
@@ -20,7 +30,8 @@ class LateMetrics:
         self._labels = Counter(
             "streamforest_labels",
             "Late labels by outcome; expired: events that got none in time; never: events that "
-            "cannot wait for one, without an id or with another's.",
+            "cannot wait for one, without an id or with another's; refined and refinement_missed: classes "
+            "that came after a coarse label.",
             ["outcome"],
             registry=registry,
         )

@@ -19,10 +19,12 @@ class ModelMeasures:
     (0.0, 0.0, 0.001)
     """
 
-    __slots__ = ("per_batch", "per_event", "recent", "totals")
+    __slots__ = ("coarse", "per_batch", "per_event", "recent", "totals")
 
-    def __init__(self, totals: Totals | None = None) -> None:
+    def __init__(self, totals: Totals | None = None, coarse: Totals | None = None) -> None:
         self.totals = totals or Totals()
+        self.coarse = coarse or Totals()
+        """The same of categories."""
         self.recent = Recent()
         self.per_batch = LatencyHistogram()
         self.per_event = LatencyHistogram()
@@ -69,3 +71,4 @@ class Evaluation(dict[str, ModelMeasures]):
         if isinstance(event, BatchAdvanced):
             measures = self[event.model]
             measures.update(event.truth, event.predicted, event.seconds, event.late)
+            measures.coarse.update(event.coarse_truth, event.coarse_predicted)

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streamforest._version import __version__
 from streamforest.observe.class_metrics import TopClasses
+from streamforest.observe.coarse_metrics import CoarseMetrics
 from streamforest.observe.evaluation import LabelWindow
 from streamforest.observe.histograms import BatchHistogram
 from streamforest.observe.label_metrics import LateMetrics
@@ -70,6 +71,7 @@ class PipelineMetrics:
         self._windows: dict[str, LabelWindow] = {}
         self._why: str | None = "starting"
         self._late: LateMetrics | None = None
+        self._coarse: CoarseMetrics | None = None
         self._status = ""
         self._trouble: Callable[[], str | None] = lambda: None
         self._ask_lag: Callable[[], Mapping[tuple[str, int], int]] = dict
@@ -155,6 +157,10 @@ class PipelineMetrics:
         self._lag = LagMetrics(registry)
         self._learning = LearningMetrics(registry)
         self._commits = counter("commits", "Commits.")
+        self._uncommitted = gauge(
+            "uncommitted_events",
+            "Events that were read and whose prediction or dead letter is not committed yet.",
+        )
         self._doubts = counter("commits_in_doubt", "Commits whose outcome was unknown at first.")
         self._commit_seconds = histogram("commit_seconds", "Time of one commit.", _SLOW)
         self._committed_at = gauge("last_commit_timestamp_seconds", "Time of the last commit.")
@@ -213,6 +219,7 @@ class PipelineMetrics:
             case RowsRead():
                 self._events.labels("predicted").inc(event.predicted - event.not_admitted)
                 self._events.labels("not_admitted").inc(event.not_admitted)
+                self._uncommitted.inc(event.predicted)
             case RowsCounted():
                 for outcome, count in event.counts.items():
                     self._rows.labels(outcome).set(count)
@@ -220,6 +227,7 @@ class PipelineMetrics:
                     self._values.labels(reason).set(count)
             case EventRefused():
                 self._events.labels("refused").inc()
+                self._uncommitted.inc()
                 self._dead.labels(event.reason).inc()
             case LabelsRead():
                 assert self._late is not None, "a run with late labels begins with LabelsRecovered"
@@ -276,12 +284,17 @@ class PipelineMetrics:
         if name == next(iter(self._windows)):
             self._by_class.add(Tally(truth))
             self._learning.labelled(truth)
+        if batch.coarse_truth:
+            if self._coarse is None:
+                self._coarse = CoarseMetrics(self.registry)
+            self._coarse.add(name, batch.coarse_truth, batch.coarse_predicted)
         self._batch.labels(name).observe(batch.seconds)
         self._learned.labels(name).set(batch.learned)
 
     def _committed(self, commit: CommitMade) -> None:
         """After a commit is the time for everything that need not be exact to the event."""
         self._commits.inc()
+        self._uncommitted.set(0)
         self._commit_seconds.observe(commit.seconds)
         self._committed_at.set_to_current_time()
         now = time.time()
@@ -328,6 +341,7 @@ class PipelineMetrics:
             self._role.labels(name).set(name == now.role)
         if now.role != "owner":
             self._lag.clear()  # of partitions that are another's nobody here knows anything
+            self._uncommitted.set(0)  # it was dropped, or another process has done it again
         self._behind.set(now.behind)
         self._partitions.set(now.partitions)
         self._status = (

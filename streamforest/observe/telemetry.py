@@ -48,6 +48,8 @@ class ClassesBorn:
     labels: Sequence[Any]
     learned: int
     """Events that the publishing model has learned before the batch."""
+    learned_at: Sequence[int] = ()
+    """Those that it has learned before each of the classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class BatchAdvanced:
     """How many of them are late labels, of events that were counted without one before."""
     learned: int
     """Events that the model has learned since it began."""
+    coarse_truth: Sequence[Any] = ()
+    """True categories, of the events that have one."""
+    coarse_predicted: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)

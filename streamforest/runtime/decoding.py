@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from streamforest.io.codec.decoders import RecordDecoder, by_function, by_value
+from streamforest.io.codec.decoders import Function, RecordDecoder, by_function, by_value
 from streamforest.io.codec.events import (
+    Bounds,
     Decoder,
     FieldsDecoder,
     Format,
@@ -13,6 +14,7 @@ from streamforest.io.codec.events import (
     has_type,
 )
 from streamforest.io.codec.registry import SchemaStore, avro_decoder, framed_json_decoder
+from streamforest.io.features.rules import FeatureRules
 from streamforest.io.file_log import by_row
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.config.schema import Config
@@ -33,6 +35,19 @@ def decoder_of(pipeline: Pipeline) -> RecordDecoder:
             topic = source.topic
         decode = by_function(pipeline.decoder, config.bounds, topic, late, names)
     return by_row(decode, rules, config.bounds) if config.kafka is None else decode
+
+
+def row_decoder(
+    rules: FeatureRules, bounds: Bounds, function: Function | None = None
+) -> RecordDecoder:
+    """From the rows of a file to events: its lines are JSON, or what the user's `function` reads."""
+    names = (rules.label, rules.id, rules.coarse)
+    if function is not None:
+        decode = by_function(function, bounds, "file", names=names)
+    else:
+        typed = decoder("json", bounds, False, names) if has_type(names) else None
+        decode = by_value(typed, fields_decoder("json", bounds), rules.id)
+    return by_row(decode, rules, bounds)
 
 
 def _codec(config: Config, late: bool, names: Names) -> tuple[Decoder | None, FieldsDecoder]:

@@ -124,6 +124,17 @@ def test_the_bayes_rate_is_that_of_the_bayes_rule_on_many_rows() -> None:
     assert rate == pytest.approx(gaussians(200_000, seed=5).bayes_rate, abs=0.004)
 
 
+def test_the_authors_mixture_has_the_bayes_rate_of_its_rows() -> None:
+    rate = mixture.bayes_rate()
+    assert rate == pytest.approx(mixture.bayes_rate(0.05), abs=1e-5)
+    X, y = mixture.draw(200_000, seed=5)
+    assert (mixture.densities(X).argmax(axis=1) == y).mean() == pytest.approx(rate, abs=0.004)
+    for k in range(5):
+        own = X[y == k]
+        np.testing.assert_allclose(own.mean(axis=0), mixture.MEANS[k], atol=0.06)
+        np.testing.assert_allclose(np.cov(own.T), mixture.COVARIANCES[k], atol=0.12)
+
+
 def test_without_usps_fig_3_says_that_it_is_skipped_and_why(no_data: Path, tmp_path: Path) -> None:
     result = call(
         *("--figure", "3", "--quick", "--json", str(tmp_path / "three.json")),

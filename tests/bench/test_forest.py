@@ -151,7 +151,7 @@ def test_ours_and_the_best_rival_in_one_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--stream", "digit"), "digits, segments"),
+        (("--stream", "digit"), "did you mean digits?"),
         (("--model", "arf"), "river-arf"),
         (("--trees", "0"), "trees is 0"),
         (("--json", "/no/such/folder/out.json"), "--json"),

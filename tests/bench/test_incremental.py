@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from streamforest.bench.incremental import baselines, cost_and_novelty, protocol, report, splits
+from streamforest.bench.incremental import (
+    baselines,
+    cost_and_novelty,
+    paper_figures,
+    protocol,
+    report,
+    splits,
+)
 from streamforest.bench.incremental.low_rank_metric import LowRankMetric
 from streamforest.cli import root
 from streamforest.datasets import DATA_VARIABLE
@@ -107,6 +114,26 @@ def test_a_metric_learns_what_tells_classes_apart() -> None:
     assert weight.argmax() == 3
 
 
+def test_a_metric_of_initial_classes_knows_the_later_ones_by_their_means() -> None:
+    rng = np.random.default_rng(0)
+    y = np.sort(rng.integers(0, 6, 900))
+    X = rng.normal(size=(900, 12)) * 3.0
+    X[:, 2] += 3.0 * (y % 2)  # what tells the first two apart
+    X[:, 7] += 9.0 * (y // 2)  # and what does not
+    test = rng.permutation(900)[:300]
+    model, whole = LowRankMetric(rank=3), LowRankMetric(rank=3)
+    model.fit(X, y, initial=2)
+    whole.fit(X, y)
+    weight = (model.W**2).sum(axis=0)
+    assert weight.argmax() == 2
+    later = test[y[test] >= 2]
+    reached = [(m.predict(X[later]) == y[later]).mean() for m in (model, whole)]
+    assert len(model.points) == 6
+    assert reached[0] < reached[1] - 0.1  # the paper's finding: it does not generalise
+    only = LowRankMetric(rank=3).fit(X[y < 2], y[y < 2])
+    np.testing.assert_allclose(model.W, only.W)  # rows of later classes had no part in it
+
+
 def test_cost_and_latency() -> None:
     data = splits.load("digits")
     costs = cost_and_novelty.cost(data, trees=3, mu=2)
@@ -121,19 +148,75 @@ def test_cost_and_latency() -> None:
     assert cost_and_novelty.exponent(spread) == pytest.approx(0.5)
 
 
-def test_hirf_has_three_experiments(tmp_path: Path) -> None:
+def test_hirf_runs_the_papers_figures(tmp_path: Path) -> None:
     done = invoke(
-        *("hirf", "--set", "digits", "--trees", "3", "--orders", "1"),
+        *("hirf", "--set", "digits", "--trees", "4", "--side-search", "32", "--orders", "1"),
         *("--json", str(tmp_path / "out.json")),
     )
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "out.json").read_text())["experiments"]
     assert [one["experiment"] for one in found] == [
-        "initial classes",
-        "classes of a batch, from 5",
-        "out-of-bag boosting",
+        "Fig. II: one increment, from n % of the classes",
+        "Fig. III: from 5 to 10 classes, 1 at a time",
     ]
-    assert [value["value"] for value in found[2]["values"]] == ["α 0", "α 0.01", "α 0.1"]
+    one, batches = (one["lines"] for one in found)
+    assert [line["label"] for line in one if line["variant"] == "hirf"] == [
+        f"{n} %" for n in range(10, 100, 10)
+    ]
+    assert {line["variant"] for line in one} == {"hirf", "hirf-growing"}
+    assert {line["variant"] for line in batches} == set(protocol.VARIANTS)
+    for line in one:
+        assert abs(line["retrained"] - line["accuracy"]) < 0.15
+        assert line["time_share"] > 0
+    assert "mean" in done.stdout
+
+
+def test_only_some_classes_and_other_nodes(tmp_path: Path) -> None:
+    done = invoke(
+        *("incremental", "--set", "digits", "--trees", "2", "--orders", "1", "--classes", "6"),
+        *("--strategy", "rtst", "--pi", "0.5", "--node-sampling", "uniform", "--initial", "3"),
+        *("--json", str(tmp_path / "out.json")),
+    )
+    assert done.exit_code == 0, done.output
+    assert "digits: 6 classes from 3" in done.stdout
+    assert "π 0.5" in done.stdout
+    (found,) = json.loads((tmp_path / "out.json").read_text())["sets"]["digits"]["strategies"]
+    assert found["settings"]["node_sampling"] == "uniform"
+    assert {course["points"][-1]["classes"] for course in found["courses"]} == {6}
+
+
+def test_figures_of_the_paper(tmp_path: Path) -> None:
+    done = invoke(
+        *("incremental", "--set", "digits", "--trees", "3", "--orders", "1", "--side-search", "32"),
+        *("--paper", "6", "--paper", "7", "--paper", "8", "--split", "ncm", "--mu", "2"),
+        *("--json", str(tmp_path / "out.json")),
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "out.json").read_text())["paper"]["digits"]
+    assert list(found) == ["6", "7", "8"]
+    crossed = {(row["sampling"], row["pi"]) for row in found["7"]["values"]}
+    assert len(crossed) == 3 * 4
+    by_name = {row["strategy"]: row for row in found["8"]["values"]}
+    assert by_name["retrained"]["at_10"] == [1.0]
+    assert by_name["uls"]["at_10"][0] < 0.8 < by_name["rtst"]["at_10"][0]
+    assert "3 trees, µ 2" in done.stdout
+
+
+@pytest.mark.slow
+def test_other_figures_have_their_rows() -> None:
+    settings = protocol.Settings(trees=2, mu=2, side_search=16)
+    asked = paper_figures.Asked(splits.load("digits"), settings, 1, lambda text: None)
+    assert len(paper_figures.figure_4(asked).rows) == 3
+    assert [row["mu"] for row in paper_figures.figure_5(asked).values] == [1, 5, 10, 20, 50]
+    ridge = paper_figures.figure_13(asked).values[0]
+    assert ridge["accuracy"][0] > 0.85
+    few, whole = (
+        [row for row in paper_figures.figure_14(asked).values if row["columns"] == columns]
+        for columns in (16, 64)
+    )
+    assert [row["model"] for row in few] == [row["model"] for row in whole]
+    assert len(paper_figures.figure_11(asked).rows) == 4
+    assert len(paper_figures.figure_12(asked).rows) == 5
 
 
 def test_mistakes_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -142,6 +225,8 @@ def test_mistakes_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         (["--set", "digits", "--strategy", "best"], "strategy is 'best'; choose from: uls"),
         (["--set", "digits", "--side-search", "x"], "give greedy or a number"),
         (["--set", "digits", "--chunk", "0"], "chunk is 0; give at least 1"),
+        (["--set", "digits", "--classes", "1"], "classes is 1; give at least 2"),
+        (["--set", "digits", "--pi", "2"], "pi is 2.0; give a share of the nodes, 0 to 1"),
     ):
         done = invoke("incremental", *arguments)
         assert done.exit_code == 2, done.output

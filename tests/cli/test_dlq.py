@@ -60,6 +60,14 @@ def test_a_letter_is_shown_whole() -> None:
     assert invoke("dlq", "show", "p.toml", "--limit", "9").stdout.count("reason ") == 3
 
 
+def test_a_misspelt_reason_is_answered_with_the_nearest() -> None:
+    assert invoke("run", "p.toml", "-q").exit_code == 0
+    done = invoke("dlq", "show", "p.toml", "--reason", "invlid")
+    assert (done.exit_code, done.stdout) == (0, "none\n")
+    assert done.stderr == "no dead letter has the reason 'invlid'; did you mean invalid?\n"
+    assert invoke("dlq", "show", "p.toml", "--reason", "capacity").stderr == ""
+
+
 def test_what_no_commit_has_named_is_no_dead_letter() -> None:
     invoke("run", "p.toml", "-q")
     path = Path("runs/p/dead_letters.jsonl")

@@ -201,9 +201,11 @@ def test_dicts_are_the_rows_in_plain_python() -> None:
         assert type(label) is str
 
 
-def test_unknown_stream_lists_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"'sgments'.*digits, segments"):
+def test_an_unknown_stream_is_answered_with_the_nearest_or_all() -> None:
+    with pytest.raises(ConfigError, match=r"'sgments' is not known; did you mean segments\?"):
         datasets.load("sgments")
+    with pytest.raises(ConfigError, match=r"'xyz' is not known; valid are digits, segments"):
+        datasets.load("xyz")
 
 
 def test_a_name_is_registered_once() -> None:

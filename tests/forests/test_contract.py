@@ -17,6 +17,7 @@ from streamforest import (
     PREDICT,
     AutoForestClassifier,
     ConsistentForestClassifier,
+    FewShotForestClassifier,
     NCMForestClassifier,
     OnlineForestClassifier,
     StreamForestClassifier,
@@ -33,11 +34,23 @@ FORESTS = [
     ),
     pytest.param(OnlineForestClassifier, {"min_samples": 20, "gamma": 0.002}, id="online"),
     pytest.param(
+        ConsistentForestClassifier, {"balanced": True, "tau": 0.01}, id="consistent-balanced"
+    ),
+    pytest.param(
+        OnlineForestClassifier,
+        {"balanced": True, "min_samples": 20, "gamma": 0.002, "voting": "hard"},
+        id="online-balanced",
+    ),
+    pytest.param(
         StreamForestClassifier,
         {"ring_rows": 2_000, "max_ring_bytes": 200_000, "challenge_rate": 0.01, "max_nodes": 501},
         id="stream",
     ),
+    pytest.param(
+        StreamForestClassifier, {"balanced": True, "ring_rows": 1_000}, id="stream-balanced"
+    ),
     pytest.param(NCMForestClassifier, {"memory": 700}, id="ncm-rolling"),
+    pytest.param(FewShotForestClassifier, {"memory": 700}, id="few"),
     pytest.param(AutoForestClassifier, {"memory": 700, "ring_rows": 2_000}, id="auto"),
 ]
 STRATEGIES = [

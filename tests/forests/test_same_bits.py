@@ -25,6 +25,7 @@ from support.events import blobs, growing_stream
 from streamforest import (
     AutoForestClassifier,
     ConsistentForestClassifier,
+    FewShotForestClassifier,
     NCMForestClassifier,
     OnlineForestClassifier,
     StreamForestClassifier,
@@ -58,6 +59,8 @@ FORESTS: dict[str, tuple[Any, dict[str, Any]]] = {
         NCMForestClassifier,
         {"strategy": "rtst", "memory": 500, "metric": "whitened", "side_search": 64},
     ),
+    "few": (FewShotForestClassifier, {}),
+    "few-small": (FewShotForestClassifier, {"memory": 300, "few_rows": 20, "regrow": 0.2}),
     "auto": (AutoForestClassifier, {}),
     "auto-bounded": (
         AutoForestClassifier,

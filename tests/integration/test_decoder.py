@@ -76,6 +76,7 @@ def damaged() -> list[bytes]:
     ]
 
 
+@pytest.mark.slow
 def test_the_example_survives_kills_to_the_last_bit(kafka_broker: Broker, tmp_path: Path) -> None:
     """Two pipelines on one topic: one is killed again and again, one is not. Nobody can tell."""
     topic = f"orders-{uuid.uuid4().hex[:8]}"

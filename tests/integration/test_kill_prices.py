@@ -73,6 +73,7 @@ def finish(path: Path) -> dict[str, bytes]:
     return {name: (path.with_suffix("") / name).read_bytes() for name in files}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_prices_and_new_classes_through_twenty_kills(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("\n".join(prices(EVENTS)) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ name = "{name}"
 bootstrap_servers = "{servers}"
 session_timeout_ms = 6000
 [model]
-kind = "consistent"
+kind = "{kind}"
 n_trees = 3
 [run]
 commit_interval_ms = 100
@@ -64,9 +64,18 @@ class Case:
     def send(self, *messages: Message) -> None:
         send_all(self.servers, messages, self.events, self.labels)
 
-    def drain(self, more: str = LABELS, telemetry: PipelineMetrics | None = None) -> Run:
+    def drain(
+        self,
+        more: str = LABELS,
+        telemetry: PipelineMetrics | None = None,
+        kind: str = "consistent",
+    ) -> Run:
         text = PIPELINE.format(
-            name=self.name, servers=self.servers, folder=self.folder, more=self.text(more)
+            name=self.name,
+            servers=self.servers,
+            folder=self.folder,
+            more=self.text(more),
+            kind=kind,
         )
         self.path.write_text(text, encoding="utf-8")
         with opened(load_pipeline(self.path), drain=True, telemetry=telemetry) as run:
@@ -103,6 +112,44 @@ def metric(metrics: PipelineMetrics, name: str, **labels: str) -> float:
     return value
 
 
+def coarse_label(at: int, identity: Any, coarse: str, y: Any = None) -> Message:
+    told = {"id": identity, "coarse": coarse, **({} if y is None else {"y": y})}
+    return Message(True, 0, at, json.dumps(told).encode())
+
+
+def test_a_class_after_a_category_refines_it_and_a_restart_changes_nothing(case: Case) -> None:
+    """Categories come with late labels, classes later still; the run is stopped between the two."""
+    now = an_hour_ago()
+    more = LABELS + '[taxonomy]\nletter = ["a", "b"]\n'
+    case.send(*(event(now + i, f"k{i}", float(i % 2), "ab"[i % 2]) for i in range(60)))
+    case.send(*(event(now + 100 + i, f"e{i}", float(i % 2)) for i in range(10)))
+    case.send(*(coarse_label(now + 700 + i, f"e{i}", "letter") for i in range(10)))
+    run = case.drain(more, kind="ncm")
+    assert run.state.late is not None
+    assert len(run.state.late.refinable) == 10
+    case.send(*(label(now + 1_300 + i, f"e{i}", "ab"[i % 2]) for i in range(8)))
+    case.send(label(now + 1_400, "e3", "b"))  # a second time
+    case.send(coarse_label(now + 1_500, "e9", "digit", "b"))  # of another category
+    case.send(event(now + 1_600, "last", 1.0, "b"))
+    metrics = PipelineMetrics("late")
+    run = case.drain(more, metrics, "ncm")
+    store = run.state.late
+    assert store is not None
+    assert (store.counts["matched"], store.counts["refined"]) == (10, 8)
+    assert (store.counts["duplicate"], store.counts["refinement_missed"]) == (1, 0)
+    assert sorted(store.refinable) == ["e8", "e9"]
+    assert metric(metrics, "labels_total", outcome="refined") == 8
+    assert metric(metrics, "coarse_accuracy_ratio", model="main") > 0.5
+    (dead,) = [r for rs in read_all(case.servers, f"{case.name}.dlq").values() for r in rs]
+    assert b"digit" in dead.value or "digit" in str(dead.headers)
+    assert b"letter" in dead.value or "letter" in str(dead.headers)
+    told = case.predictions()
+    assert len(told) == 71
+    assert all(p["coarse"] == "letter" for p in told[5:])
+    levels = run.state.models["main"].summary()["levels"]
+    assert (levels["refined"], levels["missed"]) == (8, 0)
+
+
 def test_each_label_has_one_outcome(case: Case) -> None:
     """Two known classes first; then one event of each fate, further apart than topics are read."""
     now = an_hour_ago()
@@ -133,6 +180,8 @@ def test_each_label_has_one_outcome(case: Case) -> None:
         "refused": 0,
         "at_once": 61,
         "never": 2,
+        "refined": 0,
+        "refinement_missed": 0,
     }
     for outcome in ("matched", "early", "expired", "duplicate", "unmatched", "never"):
         assert metric(metrics, "labels_total", outcome=outcome) == counts[outcome]

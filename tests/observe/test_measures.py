@@ -76,6 +76,40 @@ def test_totals_go_on_from_their_state_as_if_never_stored(cut: int) -> None:
     assert second.state() == whole.state()
 
 
+def test_each_class_has_its_first_event_recall_and_precision() -> None:
+    truth, guess = random_events(700)
+    totals = Totals()
+    totals.update(truth, guess)
+    for one in totals.by_class():
+        places = [i for i, t in enumerate(truth) if t == one.label]
+        taken = [i for i, g in enumerate(guess) if g == one.label and i >= places[0]]
+        right = [i for i in places if guess[i] == truth[i]]
+        assert (one.first, one.events, one.correct) == (places[0] + 1, len(places), len(right))
+        assert one.recall == len(right) / len(places)
+        assert one.precision == (len(right) / len(taken) if taken else None)
+
+
+def test_a_state_without_recall_goes_on_and_counts_it_from_there() -> None:
+    truth, guess = random_events(500)
+    first = Totals()
+    first.update(truth[:300], guess[:300])
+    old = first.state()
+    old["classes"] = [row[:3] for row in old["classes"]]
+    totals = Totals.from_state(json.loads(json.dumps(old)))
+    assert {one.recall for one in totals.by_class()} == {None}
+    totals.update(truth[300:], guess[300:])
+    for one in totals.by_class():
+        places = [i for i, t in enumerate(truth) if t == one.label]
+        since = [truth[i] == guess[i] for i in places if i >= 300 or places[0] >= 300]
+        assert one.events == len(places)
+        assert one.recall == (sum(since) / len(since) if since else None)
+    again = Totals.from_state(json.loads(json.dumps(totals.state())))
+    assert again.by_class() == totals.by_class()
+    for wrong in ([1, 1, 2, 1, 0], [1, 1, 0, 1], [1, 1, 1, 1, 1], [1, -1, 0, 0, 0]):
+        with pytest.raises((ValueError, TypeError)):
+            Totals.from_state({**old, "classes": [["a", *wrong]]})
+
+
 def test_nothing_measured_is_none_not_zero() -> None:
     totals = Totals()
     assert (totals.accuracy, totals.kappa, Recent().accuracy) == (None, None, None)

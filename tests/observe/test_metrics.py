@@ -21,6 +21,9 @@ from streamforest.observe.server import MetricsServer
 from streamforest.observe.telemetry import (
     BatchAdvanced,
     BatchSampled,
+    CommitDoubted,
+    CommitMade,
+    EventRefused,
     IterationDone,
     LabelsRead,
     LabelsRecovered,
@@ -28,6 +31,7 @@ from streamforest.observe.telemetry import (
     NoveltyMeasured,
     Readiness,
     RoleChanged,
+    RowsRead,
 )
 from streamforest.runtime.labels.store import LabelStore, LateRules
 
@@ -128,6 +132,24 @@ def test_a_standby_tells_no_lag_of_when_it_was_the_owner() -> None:
     assert 'streamforest_consumer_lag_records{partition="0",topic="t"} 70.0' in told
     metrics.on_event(RoleChanged("standby", 0, 100, 3))
     assert "streamforest_consumer_lag_records{" not in generate_latest(metrics.registry).decode()
+
+
+def test_events_that_wait_for_a_commit_are_counted() -> None:
+    metrics = PipelineMetrics("p")
+
+    def waiting() -> float | None:
+        return metrics.registry.get_sample_value("streamforest_uncommitted_events")
+
+    read = RowsRead(records=5, labels=1, predicted=3, learned=3, not_admitted=0, waiting=0)
+    refused = EventRefused("invalid", "t-0@4", "no event")
+    for event in (read, refused, CommitDoubted()):
+        metrics.on_event(event)
+    assert waiting() == 4
+    metrics.on_event(CommitMade(0.1, [], 0.0, {}))
+    assert waiting() == 0
+    metrics.on_event(read)
+    metrics.on_event(RoleChanged("standby", 0))  # another process does them again
+    assert waiting() == 0
 
 
 def test_events_that_can_never_be_labelled_are_counted() -> None:

@@ -36,10 +36,14 @@ class Node:
     right: Node | None = None
     means: list[np.ndarray] = field(default_factory=list)
     sides: list[int] = field(default_factory=list)
+    plane: np.ndarray | None = None  # of an SVM tree: left is where x·plane > half
+    half: float = 0.0
     rows: list[Row] = field(default_factory=list)  # of a leaf
     due: int = 0
 
     def side_of(self, x: np.ndarray) -> int:
+        if self.plane is not None:
+            return 0 if float(x @ self.plane) > self.half else 1
         distances = [float(((x - mean) ** 2).sum()) for mean in self.means]
         return self.sides[distances.index(min(distances))]
 
@@ -125,7 +129,7 @@ class Tree:
 
     def grow(self, top: Node, rows: list[Row], n_centroids: int) -> None:
         top.left = top.right = None
-        top.means, top.sides = [], []
+        top.means, top.sides, top.plane = [], [], None
         stack = [(top, rows)]
         while stack:
             node, rows = stack.pop()
@@ -291,6 +295,24 @@ class Tree:
             return
         start = key(self.seed, SPLIT, self.tests)
         self.tests += 1
+        self.refit(node, rows, counts, new, n_centroids, start)
+        assert node.left is not None
+        at_left = set(map(id, node.left.rows_below()))
+        for row in rows:  # those that now go the other way go down again
+            if node.side_of(row.x) != (0 if id(row) in at_left else 1):
+                for leaf in node.below():
+                    leaf.rows = [other for other in leaf.rows if other is not row]
+                self.leaf(row.x, node.child(row.x)).rows.append(row)
+
+    def refit(
+        self,
+        node: Node,
+        rows: list[Row],
+        counts: Counter[int],
+        new: list[int],
+        n_centroids: int,
+        start: int,
+    ) -> None:
         known = max(len(counts) - sum(y in counts for y in new), len(node.means))
         for c, y in enumerate(new):
             if y not in counts:
@@ -314,13 +336,6 @@ class Tree:
                 worst = min(sum(half.values()) for half in halves) == 0
                 values.append(1 << 62 if worst else sum(entropy_sum(+half) for half in halves))
             node.sides[j] = 0 if values[0] <= values[1] else 1
-        assert node.left is not None
-        at_left = set(map(id, node.left.rows_below()))
-        for row in rows:  # those that now go the other way go down again
-            if node.side_of(row.x) != (0 if id(row) in at_left else 1):
-                for leaf in node.below():
-                    leaf.rows = [other for other in leaf.rows if other is not row]
-                self.leaf(row.x, node.child(row.x)).rows.append(row)
 
     def cut_small(self) -> None:
         while True:
@@ -338,23 +353,29 @@ class Tree:
             lost = leaf.rows
             parent.left, parent.right = sibling.left, sibling.right
             parent.means, parent.sides = sibling.means, sibling.sides
+            parent.plane, parent.half = sibling.plane, sibling.half
             parent.rows, parent.due = sibling.rows, sibling.due
             for row in lost:
                 self.leaf(row.x, parent).rows.append(row)
 
     # ---- hi-RF
 
-    def out_of_bag_error(self, rows: Sequence[Row]) -> float:
-        """Over rows in neither the bag that grew the splits nor the one that filled the leaves."""
-        total = wrong = 0
+    def out_of_bag_error(self, rows: Sequence[Row], weighted: bool = False) -> float:
+        """Over rows in neither the bag that grew the splits nor the one that filled the leaves.
+
+        Weighted by one over the chance to be outside, up to a factor that is the same for all.
+        """
+        total = wrong = 0.0
         for row in rows:
             grown = row.number < self.born and self.times(row, self.grown_bag) > 0
             if grown or self.times(row) > 0:
                 continue
             counts = self.counts(self.leaf(row.x).rows)
             favoured = min(counts, key=lambda y: (-counts[y], y)) if counts else None
-            total += 1
-            wrong += favoured != row.y
+            bags = len({self.bag, self.grown_bag}) if row.number < self.born else 1
+            weight = math.e ** (bags - 1) if weighted else 1.0
+            total += weight
+            wrong += weight * (favoured != row.y)
         return wrong / max(total, 1)
 
     def refill(self) -> None:

@@ -15,8 +15,13 @@ from support.memory_log import MemoryRecord
 from streamforest.errors import RecoveryError
 from streamforest.io.log import Partition, Records
 from streamforest.runtime.checkpoint.commit import Pending
-from streamforest.runtime.checkpoint.interleaving import MAX_BYTES, Interleaving, runs_of
-from streamforest.runtime.checkpoint.journal import Entry, read_entry
+from streamforest.runtime.checkpoint.journal import (
+    MAX_BYTES,
+    Entry,
+    Interleaving,
+    read_entry,
+    runs_of,
+)
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery import replayer
 from streamforest.runtime.recovery.replayer import batches
@@ -139,8 +144,8 @@ def test_a_damaged_order_is_an_error(order: str) -> None:
 
 
 def test_a_later_format_is_refused() -> None:
-    with pytest.raises(RecoveryError, match="record 7 is of format 3: use the version"):
-        read_entry(7, b'{"commit":1,"first":0,"events":0,"v":3}')
+    with pytest.raises(RecoveryError, match="record 7 is of format 4: use the version"):
+        read_entry(7, b'{"commit":1,"first":0,"events":0,"v":4}')
 
 
 def test_10000_alternating_events_take_little() -> None:

@@ -75,7 +75,10 @@ def test_names_by_which_metrics_may_be_asked_for(tmp_path: Path) -> None:
         assert told.endswith("host names without ports, such as ['consumer']")
 
 
-def test_the_shipped_pipelines_are_valid() -> None:
+def test_the_shipped_pipelines_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = '{"x": [0.5, 1.0], "y": "a"}\n'  # what pipelines/embeddings.py writes
+    Path("embeddings.jsonl").write_text(line, encoding="utf-8")
     files = sorted(PIPELINES.glob("*.toml"))
     assert files
     for path in files:
@@ -143,7 +146,7 @@ def test_values_of_a_strange_shape(tmp_path: Path) -> None:
 
 def test_unknown_kind_and_far_off_parameter_list_what_is_valid(tmp_path: Path) -> None:
     (kind,) = problems(tmp_path, GOOD, "model.kind=perceptron")
-    assert kind.endswith("no such model; valid are stream, ncm, auto, consistent, online")
+    assert kind.endswith("no such model; valid are stream, ncm, auto, consistent, online, few")
     (name,) = problems(tmp_path, GOOD, "model.kind=consistent", "model.xyz=1")
     assert "unknown key in [model]; valid are kind, n_trees, lam" in name
 

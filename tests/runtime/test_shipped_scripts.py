@@ -38,14 +38,19 @@ def test_the_image_compiles_the_kernels_of_every_kind() -> None:
 
 def test_every_service_is_confined() -> None:
     services = YAML(typ="safe").load(TOP / "docker" / "compose.yaml")["services"]
-    assert {*services} == {"kafka", "replay", "consumer", "prometheus"}
+    assert {*services} == {"kafka", "replay", "consumer", "prometheus", "grafana"}
     for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert service["mem_limit"], name
         assert service["pids_limit"], name
         assert service.get("read_only", False) is (name != "kafka"), name
-    said = [(TOP / name).read_text(encoding="utf-8") for name in ("README.md", "docker/Dockerfile")]
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), name
+    said = [
+        (TOP / name).read_text(encoding="utf-8")
+        for name in ("docs/containers.md", "docker/Dockerfile")
+    ]
     for text in said:
         for flag in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only"):
             assert flag in text
@@ -57,7 +62,7 @@ def test_prometheus_may_ask_for_the_consumer_by_its_name() -> None:
     docker = TOP / "docker"
     consumer = YAML(typ="safe").load(docker / "compose.yaml")["services"]["consumer"]
     config = load_pipeline(docker / "pipeline.toml", consumer["environment"]).config
-    scraped = YAML(typ="safe").load(docker / "prometheus.yml")["scrape_configs"]
+    scraped = YAML(typ="safe").load(docker / "prometheus" / "prometheus.yml")["scrape_configs"]
     for target in scraped[0]["static_configs"][0]["targets"]:
         assert is_known(target, config.metrics_allowed)
         assert not is_known(target, ())
@@ -72,7 +77,8 @@ def test_the_reference_tells_every_key_and_its_default() -> None:
             here = told.setdefault(table[1], {})
         elif key := re.match(r"(?:# )?([a-z_]+) = ", line):
             here[key[1]] = line
-    assert {*told} == {*known, "model", "shadow"} == {*schema.TABLES, "source.schedule"}
+    own_keys = {"model", "shadow", "taxonomy"}
+    assert {*told} == {*known, *own_keys} == {*schema.TABLES, "source.schedule"}
     for table_name, keys in known.items():
         assert list(told[table_name]) == list(keys), table_name
         for name, option in keys.items():

@@ -43,6 +43,7 @@ _FLOATS = (-1.0, 0.0, 0.5, 1.0, 1e15, 1e38, 1e300, 5e-324, float("nan"), float("
 _BOUNDED: dict[str, dict[str, Any]] = {
     "AutoForestClassifier": {"max_ring_bytes": 80_000, "memory": 200, "swap_after": 128},
     "ConsistentForestClassifier": {"max_fringe_bytes": 20_000, "alpha0": 2},
+    "FewShotForestClassifier": {"memory": 200, "regrow": 0.1, "few_rows": 20},
     "NCMForestClassifier": {"memory": 200, "swap_after": 128, "strategy": "hirf"},
     "OnlineForestClassifier": {"max_fringe_bytes": 20_000, "min_samples": 10, "gamma": 0.001},
     "StreamForestClassifier": {"max_ring_bytes": 80_000, "challenge_rate": 0.02},

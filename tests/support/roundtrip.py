@@ -258,13 +258,20 @@ _BOUNDED: dict[str, list[dict[str, Any]]] = {
     "ConsistentForestClassifier": [
         {"alpha0": 1, "tau": 0.001, "lam": 2.0},
         {"max_fringe_bytes": 20_000, "max_nodes": 41, "voting": "hard", "p_ignore": 0.1},
+        {"balanced": True, "tau": 0.001},
+    ],
+    "FewShotForestClassifier": [
+        {"memory": 100, "regrow": 0.1},
+        {"memory": 64, "few_rows": 3, "max_few": 3, "level_rows": 0, "n_candidates": 1},
+        {"few_rows": 0, "balanced": False, "max_memory_bytes": 20_000},
     ],
     "OnlineForestClassifier": [
         {"min_samples": 8, "min_gain": 0.01},
         {"min_samples": 10, "gamma": 0.01, "max_fringe_bytes": 8_000, "max_depth": 4},
+        {"min_samples": 8, "gamma": 0.01, "balanced": True},
     ],
     "StreamForestClassifier": [
-        {"challenge_rate": 0.02},
+        {"challenge_rate": 0.02, "balanced": True},
         {"ring_rows": 300, "max_ring_bytes": 20_000, "max_nodes": 31, "relevance": 10.0},
         {"max_plain_bytes": 40_000, "challenge_rate": 0.05, "trial_events": 40},
     ],

@@ -126,14 +126,14 @@ def save_plots(target: Path, figures: list[Figure]) -> list[Path]:
     for figure in figures:
         if figure.skipped is not None:
             continue
-        panels = [_drawn(panel) for panel in figure.panels]
+        panels = [drawn(panel) for panel in figure.panels]
         output.plot(paths[figure.key], panels, columns=3)
         if figure.picture is not None:
             _save_picture(paths["4"], figure.picture)
     return list(paths.values())
 
 
-def _drawn(panel: Panel) -> output.Panel:
+def drawn(panel: Panel) -> output.Panel:
     """The panel as `output.plot` takes it; bytes become megabytes."""
     factor = 1e-6 if panel.unit == "bytes" else 1.0
     lines = [

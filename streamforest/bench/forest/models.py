@@ -15,6 +15,7 @@ from streamforest.bench.forest.rivals import RIVALS
 from streamforest.datasets import Label
 from streamforest.errors import ConfigError
 from streamforest.forests.core import registry
+from streamforest.text import nearest
 
 _SPECS: dict[str, ModelSpec] = {}  # variants of ours, and what others register
 
@@ -39,7 +40,7 @@ def get_spec(name: str) -> ModelSpec:
     """The entry for a name; an unknown name is refused with the list of known ones."""
     specs = _all_specs()
     if name not in specs:
-        raise ConfigError(f"model {name!r} is not known; choose from: {', '.join(specs)}")
+        raise ConfigError(f"model {name!r} is not known; {nearest(name, list(specs))}")
     return specs[name]
 
 

@@ -31,6 +31,7 @@ from streamforest.bench.forest.contestant import BATCH
 from streamforest.datasets import Stream
 from streamforest.errors import ConfigError
 from streamforest.kernels.stream.baselines import SILENT
+from streamforest.text import nearest
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def profile(stream: Stream, name: str, trees: int, seed: int = 0) -> Profile:
     forest = models.get_spec(name).forest
     if forest is None:
         known = [other for other in models.names() if models.get_spec(other).ours]
-        raise ConfigError(f"model {name!r} is not ours; choose from: {', '.join(known)}")
+        raise ConfigError(f"model {name!r} is not ours; {nearest(name, list(known))}")
     if len(stream) < 2:
         raise ConfigError(f"stream {stream.name!r} has {len(stream)} event; --breakdown needs 2")
     half = len(stream) // 2

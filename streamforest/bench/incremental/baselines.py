@@ -99,8 +99,9 @@ def models(trees: int, rows: int, splits: tuple[str, ...]) -> dict[str, Model]:
             make_pipeline(StandardScaler(), NearestCentroid())
         ),
         "nearest class mean, within-class metric (LDA)": _sklearn(lda),
-        "MET + NCM": _metric(1),
-        "MET_3 + NCM": _metric(3),
+        "MET + NCM": _metric(None),
+        "MET_10 + NCM (metric of 10 classes)": _metric(10),
+        "MET_20 + NCM (metric of 20 classes)": _metric(20),
         "kNN, 5 by distance": _sklearn(
             make_pipeline(StandardScaler(), KNeighborsClassifier(5, weights="distance"))
         ),
@@ -111,9 +112,9 @@ def models(trees: int, rows: int, splits: tuple[str, ...]) -> dict[str, Model]:
     }
 
 
-def _metric(centroids: int) -> Model:
-    model = LowRankMetric(centroids=centroids, passes=_PASSES, seed=1)
-    return _timed(model.fit, model.predict)
+def _metric(initial: int | None) -> Model:
+    model = LowRankMetric(passes=_PASSES, seed=1)
+    return _timed(lambda X, y: model.fit(X, y, initial), model.predict)
 
 
 def run(

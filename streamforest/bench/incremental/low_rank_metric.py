@@ -1,15 +1,14 @@
 """A low-rank metric for nearest class means, learned by gradient descent: MET + NCM of Ristin 2016.
 
 Mensink et al. 2013: with W of few rows, p(c | x) ∝ exp(−½·|W·x − W·µ_c|²); W follows the gradient of the
-log-likelihood. With several centroids a class (MET_k) a class' chance is the sum over its centroids.
+log-likelihood. MET_k: W is learned on k initial classes alone, and later classes only add their means. It is
+the paper's main rival for classes that come one after the other.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
-from streamforest.bench.machine import require_scikit_learn
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,8 +22,6 @@ class LowRankMetric:
     ----------
     rank
         Rows of W, at most.
-    centroids
-        Of a class, by k-means; 1: its mean.
     passes, batch, rate
         Of gradient descent; the rate falls to a tenth.
     """
@@ -32,46 +29,32 @@ class LowRankMetric:
     def __init__(
         self,
         rank: int = 64,
-        centroids: int = 1,
         passes: int = 30,
         batch: int = 256,
         rate: float = 0.3,
         seed: int = 0,
     ) -> None:
-        self.rank, self.centroids, self.passes = rank, centroids, passes
-        self.batch, self.rate, self.seed = batch, rate, seed
+        self.rank, self.passes, self.batch, self.rate, self.seed = rank, passes, batch, rate, seed
 
-    def fit(self, X: Floats, y: Ints) -> LowRankMetric:
-        """Learn W from rows and their classes 0, 1, …"""
+    def fit(self, X: Floats, y: Ints, initial: int | None = None) -> LowRankMetric:
+        """Learn W and the class means from rows and their classes 0, 1, …
+
+        W from the first `initial` classes alone (MET_k), the means from all rows; None: W from all too.
+        """
         rng = np.random.default_rng(self.seed)
-        self.mean, self.scale = X.mean(axis=0), np.maximum(X.std(axis=0), 0.1 * X.std())
-        Z = (X - self.mean) / self.scale
-        self.points, self.owner = self._centroids(Z, y)
+        first = y < (y.max() + 1 if initial is None else initial)
+        known, labels = X[first], y[first]
+        self.mean, self.scale = known.mean(axis=0), np.maximum(known.std(axis=0), 0.1 * known.std())
+        Z = (known - self.mean) / self.scale
+        self.points = _means(Z, labels)
         _, _, principal = np.linalg.svd(Z - Z.mean(axis=0), full_matrices=False)
         self.W = principal[: min(self.rank, Z.shape[1])] * np.sqrt(4.0 / Z.shape[1])
-        own = self.owner[None, :] == np.arange(int(y.max()) + 1)[:, None]
-        steps = max(_LEAST_STEPS, self.passes * -(-len(y) // self.batch))
+        steps = max(_LEAST_STEPS, self.passes * -(-len(labels) // self.batch))
         for step in range(steps):
-            rows = rng.integers(0, len(y), self.batch)
-            self._step(Z[rows], own[y[rows]], self.rate / (1 + 9 * step / steps))
+            rows = rng.integers(0, len(labels), self.batch)
+            self._step(Z[rows], labels[rows], self.rate / (1 + 9 * step / steps))
+        self.points = _means((X - self.mean) / self.scale, y)
         return self
-
-    def _centroids(self, Z: Floats, y: Ints) -> tuple[Floats, Ints]:
-        require_scikit_learn()
-        from sklearn.cluster import KMeans
-
-        points, owner = [], []
-        for c in range(int(y.max()) + 1):
-            rows = Z[y == c]
-            k = min(self.centroids, len(rows))
-            if k > 1:
-                points.append(
-                    KMeans(k, n_init=1, random_state=self.seed).fit(rows).cluster_centers_
-                )
-            else:
-                points.append(rows.mean(axis=0, keepdims=True))
-            owner += [c] * len(points[-1])
-        return np.concatenate(points), np.array(owner)
 
     def _chances(self, Z: Floats) -> Floats:
         a, b = Z @ self.W.T, self.points @ self.W.T
@@ -81,12 +64,11 @@ class LowRankMetric:
         chances /= chances.sum(axis=1, keepdims=True)
         return chances
 
-    def _step(self, Z: Floats, own: NDArray[np.bool_], rate: float) -> None:
-        """∂/∂W of the mean log-likelihood: Σ (p − q)·W·(x − µ)(x − µ)ᵀ, with q the share within the class."""
-        p = self._chances(Z)
-        q = p * own
-        q /= np.maximum(q.sum(axis=1, keepdims=True), 1e-30)
-        g = (p - q) / len(Z)
+    def _step(self, Z: Floats, y: Ints, rate: float) -> None:
+        """∂/∂W of the mean log-likelihood: Σ (p − own)·W·(x − µ)(x − µ)ᵀ, own = 1 for the row's class."""
+        g = self._chances(Z)
+        g[np.arange(len(y)), y] -= 1.0
+        g /= len(Z)
         Wx, Wm = Z @ self.W.T, self.points @ self.W.T
         # Σ g·(Wx − Wm)(x − m)ᵀ without forming the differences
         by_row, by_point = g.sum(axis=1), g.sum(axis=0)
@@ -96,9 +78,12 @@ class LowRankMetric:
 
     def predict(self, X: Floats) -> Ints:
         """The class with the largest chance."""
-        p = self._chances((X - self.mean) / self.scale)
-        total = np.zeros((len(X), int(self.owner.max()) + 1))
-        for k, c in enumerate(self.owner.tolist()):
-            total[:, c] += p[:, k]
-        best: Ints = total.argmax(axis=1)
+        best: Ints = self._chances((X - self.mean) / self.scale).argmax(axis=1)
         return best
+
+
+def _means(Z: Floats, y: Ints) -> Floats:
+    n = np.bincount(y)
+    out = np.zeros((len(n), Z.shape[1]))
+    np.add.at(out, y, Z)
+    return out / np.maximum(n, 1)[:, None]

@@ -22,6 +22,14 @@ from streamforest.forests.ncm.retraining import STRATEGIES
 BATCH_STRATEGIES = ("uls", "igt", "rust", "rtst", "hirf")
 """By increasing amount of work."""
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "hirf": {},
+    "hirf-growing": {"grow_kept": True},
+    "hirf-unboosted": {"oob_boost": 0.0},
+    "hirf-weighted": {"oob_weighting": True},
+}
+"""hi-RF as published, and with one thing changed; these too are names of strategies here."""
+
 _POINTS = 5  # numbers of classes at which the retrained forest is measured
 _ENDS = 10  # the oldest and the newest classes, over this
 
@@ -38,9 +46,13 @@ class Settings:
         What is compared.
     trees, mu, pi, node_sampling, n_centroids, side_search
         As in `NCMForestClassifier`.
+    classes
+        Only so many classes, the first ones of each order; None: all.
     initial, chunk
         Classes at the start and in a batch; None: 20 and 10, or a fifth and a twentieth of all where
         those are fewer.
+    measured
+        Numbers of classes at which everything is measured, if they are met; none: five of them.
     memory
         Rows kept, as a share of the training rows; the retrained forest always has all of them.
     seed
@@ -55,21 +67,28 @@ class Settings:
     node_sampling: str = "quality"
     n_centroids: Any = "sqrt"
     side_search: Any = "greedy"
+    classes: int | None = None
     initial: int | None = None
     chunk: int | None = None
+    measured: tuple[int, ...] = ()
     memory: float = 1.0
     oob_boost: float = 0.1
     seed: int = 1
 
     def __post_init__(self) -> None:
         for strategy in self.strategies:
-            if strategy not in STRATEGIES:
-                raise ConfigError(
-                    f"strategy is {strategy!r}; choose from: {', '.join(BATCH_STRATEGIES)}"
-                )
-        for name, value in (("initial", self.initial), ("chunk", self.chunk)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}; give at least 1")
+            if strategy not in STRATEGIES and strategy not in VARIANTS:
+                names = (*BATCH_STRATEGIES, *list(VARIANTS)[1:])
+                raise ConfigError(f"strategy is {strategy!r}; choose from: {', '.join(names)}")
+        for name, value, least in (
+            ("initial", self.initial, 1),
+            ("chunk", self.chunk, 1),
+            ("classes", self.classes, 2),
+        ):
+            if value is not None and value < least:
+                raise ConfigError(f"{name} is {value}; give at least {least}")
+        if not 0 <= self.pi <= 1:
+            raise ConfigError(f"pi is {self.pi}; give a share of the nodes, 0 to 1")
 
     def steps(self, classes: int) -> list[int]:
         """Numbers of classes known at the start and after each batch."""
@@ -77,9 +96,19 @@ class Settings:
         chunk = self.chunk or max(1, min(10, round(classes / 20)))
         return [*range(initial, classes, chunk), classes]
 
+    def shown(self, classes: int) -> list[int]:
+        """Numbers of classes at which everything is measured: the first, the last, and some between."""
+        steps = self.steps(classes)
+        if self.measured:
+            return sorted({steps[0], classes, *set(self.measured) & set(steps)})
+        return sorted({steps[i] for i in np.linspace(0, len(steps) - 1, _POINTS).astype(int)})
+
     def forest(self, strategy: str, split: str, rows: int) -> NCMForestClassifier:
         """A forest of the protocol."""
-        boosted = {"oob_boost": self.oob_boost} if strategy == "hirf" else {}
+        changed: dict[str, Any] = {}
+        if strategy in VARIANTS:
+            changed = {"oob_boost": self.oob_boost, **VARIANTS[strategy]}
+            strategy = "hirf"
         return NCMForestClassifier.paper(
             strategy,
             split=split,
@@ -91,7 +120,7 @@ class Settings:
             side_search=self.side_search,
             memory=max(2, rows),
             seed=self.seed,
-            **boosted,
+            **changed,
         )
 
 
@@ -118,6 +147,10 @@ class Course:
     order: int
     points: list[Point] = field(default_factory=list)
 
+    def at(self, classes: int) -> Point:
+        """The figures with so many classes known."""
+        return next(point for point in self.points if point.classes == classes)
+
     @property
     def last(self) -> Point:
         """The figures with all classes known."""
@@ -138,14 +171,21 @@ class Found:
         """The courses of a strategy, by order."""
         return [course for course in self.courses if (course.name, course.split) == (name, split)]
 
-    def relative(self, course: Course, what: str = "accuracy") -> float:
-        """A final figure as a share of the retrained forest's for the same class order."""
-        base = next(c for c in self.of(RETRAINED, course.split) if c.order == course.order)
-        return float(getattr(course.last, what) / getattr(base.last, what))
+    def base_of(self, course: Course) -> Course:
+        """The retrained forest for the same class order."""
+        return next(c for c in self.of(RETRAINED, course.split) if c.order == course.order)
+
+    def relative(self, course: Course, classes: int | None = None) -> float:
+        """Accuracy as a share of the retrained forest's, with so many classes known; None: all."""
+        base = self.base_of(course)
+        if classes is None:
+            return course.last.accuracy / base.last.accuracy
+        ours, whole = (c.at(classes).accuracy for c in (course, base))
+        return ours / whole
 
     def time_ratio(self, course: Course) -> float:
         """Training time as a share of retraining at every batch."""
-        base = next(c for c in self.of(RETRAINED, course.split) if c.order == course.order)
+        base = self.base_of(course)
         steps = self.settings.steps(self.classes)
         at = [point.classes for point in base.points]
         total = np.interp(steps[1:], at, [point.train_s for point in base.points]).sum()
@@ -163,13 +203,14 @@ def run_set(
     data: ClassSet, settings: Settings, orders: Sequence[int], say: Say = lambda text: None
 ) -> Found:
     """Every strategy and split over every order of the classes."""
-    found = Found(data.name, data.classes, len(data.y), settings)
+    first = data.in_order(orders[0]).first(settings.classes)
+    found = Found(data.name, first.classes, len(first.y), settings)
     say(f"{data.name}: compiling")
     for split in settings.splits:
         for name in ("igt", *settings.strategies):
             settings.forest(name, split, 2).warm_up()  # nothing compiles while time is taken
     for order in orders:
-        ordered = data.in_order(order)
+        ordered = data.in_order(order).first(settings.classes)
         for split in settings.splits:
             for name in (RETRAINED, *settings.strategies):
                 say(f"{data.name}, order {order}: {split} {name}")
@@ -179,14 +220,13 @@ def run_set(
 
 
 def _retrained(data: ClassSet, settings: Settings, name: str, split: str, order: int) -> Course:
-    steps = settings.steps(data.classes)
     course = Course(name, split, order)
-    for classes in sorted({steps[i] for i in np.linspace(0, len(steps) - 1, _POINTS).astype(int)}):
+    for classes in settings.shown(data.classes):
         rows = data.rows_below(classes)
         forest = settings.forest("igt", split, rows)
         begun = time.process_time()
         forest.fit_many(data.X[:rows], data.y[:rows])
-        course.points.append(_point(forest, data, classes, time.process_time() - begun))
+        course.points.append(point(forest, data, classes, time.process_time() - begun))
     return course
 
 
@@ -196,7 +236,7 @@ def _incremental(data: ClassSet, settings: Settings, name: str, split: str, orde
     forest = settings.forest(name, split, round(settings.memory * len(data.y)))
     rows = data.rows_below(steps[0])
     forest.fit_many(data.X[:rows], data.y[:rows])
-    shown = {steps[i] for i in np.linspace(0, len(steps) - 1, _POINTS).astype(int)}
+    shown = settings.shown(data.classes)
     spent = 0.0
     for classes in steps[1:]:
         end = data.rows_below(classes)
@@ -205,11 +245,11 @@ def _incremental(data: ClassSet, settings: Settings, name: str, split: str, orde
         spent += time.process_time() - begun
         rows = end
         if classes in shown:
-            course.points.append(_point(forest, data, classes, spent))
+            course.points.append(point(forest, data, classes, spent))
     return course
 
 
-def _point(forest: NCMForestClassifier, data: ClassSet, classes: int, train_s: float) -> Point:
+def point(forest: NCMForestClassifier, data: ClassSet, classes: int, train_s: float) -> Point:
     X, y = data.known(classes)
     forest.advance(X[:1])
     begun = time.process_time()
@@ -236,8 +276,8 @@ SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "chunk": ("chunk", (0.01, 0.05, 0.1, 0.3)),
     "pi": ("pi", (0.01, 0.05, 0.2, 0.5)),
 }
-"""What `--sweep` varies (Figs 4 to 7 and 10 of Ristin 2016): parameter and values; `initial` and `chunk`
-are shares of the classes. `orders` (Fig. 11) varies nothing but the order of the classes."""
+"""What `--sweep` varies (Figs 4 to 7 and 11 of Ristin 2016): parameter and values; `initial` and `chunk`
+are shares of the classes. `orders` (Fig. 10) varies nothing but the order of the classes."""
 
 
 def swept(settings: Settings, sweep: str, classes: int) -> list[tuple[str, Settings]]:

@@ -52,6 +52,15 @@ class ClassSet:
             self.name, self.X[order], place[self.y[order]], self.X_test, place[self.y_test]
         )
 
+    def first(self, classes: int | None) -> ClassSet:
+        """The same set with no more than its first classes; None: all of them."""
+        if classes is None or classes >= self.classes:
+            return self
+        rows, asked = self.rows_below(classes), self.y_test < classes
+        return ClassSet(
+            self.name, self.X[:rows], self.y[:rows], self.X_test[asked], self.y_test[asked]
+        )
+
     def known(self, classes: int) -> tuple[Floats, Ints]:
         """Test rows of the first `classes` classes."""
         at = self.y_test < classes

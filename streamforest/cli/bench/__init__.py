@@ -31,7 +31,15 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     ),
     "hirf": (
         "streamforest.cli.bench.incremental:hirf",
-        "The experiments of hi-RF: initial classes, batches, out-of-bag boosting.",
+        "Figures II to V of hi-RF: one increment, batches, out-of-bag boosting.",
+    ),
+    "coarse": (
+        "streamforest.cli.bench.coarse:coarse",
+        "Coarse and fine labels: the tables of Ristin 2015, and all forests on a stream.",
+    ),
+    "few": (
+        "streamforest.cli.bench.few:few",
+        "The experiments of Rodner and Denzler 2011: a class of few rows, helped by classes like it.",
     ),
     "pipeline": (
         "streamforest.cli.bench.pipeline:pipeline",

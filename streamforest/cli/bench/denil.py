@@ -69,6 +69,10 @@ def denil(
     3       USPS: ours, Saffari's and an offline forest over the amount of data
     5       body parts from depth images, ours and Saffari's at the same bytes
     fringe  accuracy and memory under a bounded fringe
+
+    \b
+    Example:
+      streamforest bench denil
     """
     if quick and full:
         raise click.UsageError("--quick and --full exclude each other; give only one")

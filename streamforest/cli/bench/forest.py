@@ -114,6 +114,11 @@ def forest(
     accuracy at equal CPU time. --stream and --model may be repeated; without them, all are run. With
     --profile, what else is given counts instead of the profile's. Recorded
     streams need the folder that STREAMFOREST_DATA names; a missing one is skipped, and the output says why.
+
+    \b
+    Examples:
+      streamforest bench forest --profile quick
+      streamforest bench forest --stream digits --model stream --trees 20
     """
     from streamforest.bench import output
     from streamforest.bench.forest import best_rivals, plots, profiles, report
@@ -249,6 +254,10 @@ def ablation(
 
     Without --variant: no challengers, no baselines, no neighbours, distances without relevance, and twice
     the trees. Streams with and without drift are averaged separately.
+
+    \b
+    Example:
+      streamforest bench ablation
     """
     from streamforest.bench import output
     from streamforest.bench.forest import ablation as benchmark
@@ -292,7 +301,12 @@ def endurance(
     json_file: Path | None,
     plot_file: Path | None,
 ) -> None:
-    """Speed, accuracy and memory of a forest over a long stream, for each tenth of it."""
+    """Speed, accuracy and memory of a forest over a long stream, for each tenth of it.
+
+    \b
+    Example:
+      streamforest bench endurance --model stream --events 500000
+    """
     from streamforest.bench import output
     from streamforest.bench.forest import endurance as benchmark
 

@@ -46,7 +46,12 @@ from streamforest.testing.broker.server import Broker
 def pipeline(
     servers: str | None, events: int, rounds: int, partitions: int, clock: str, no_stall: bool
 ) -> None:
-    """Throughput of the pipeline against the sum of its parts, and stalls by snapshots."""
+    """Throughput of the pipeline against the sum of its parts, and stalls by snapshots.
+
+    \b
+    Example:
+      streamforest bench pipeline --clock cpu
+    """
     with ExitStack() as stack:
         if servers is None:
             where = Connection(stack.enter_context(Broker()).servers)
@@ -67,7 +72,12 @@ def pipeline(
 @click.option("--every", default=60.0, show_default=True, help="Seconds between two rebalances.")
 @JSON_FILE
 def soak(minutes: float, rate: float, delay: float, every: float, json_file: Path | None) -> None:
-    """Memory and latency over time: steady rate, late labels, a rebalance every minute."""
+    """Memory and latency over time: steady rate, late labels, a rebalance every minute.
+
+    \b
+    Example:
+      streamforest bench soak --minutes 5
+    """
     from streamforest.bench import output
     from streamforest.bench.pipeline import soak as benchmark
 

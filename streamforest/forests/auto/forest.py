@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import wait
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,13 +16,13 @@ from streamforest.forests.auto.recent import RecentNeighbours
 from streamforest.forests.auto.resting import Resting
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Batch
+from streamforest.forests.core.explanation import Expert, Explanation, ranked
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_number
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm.forest import NCMForestClassifier
 from streamforest.forests.stream.forest import StreamForestClassifier
 from streamforest.kernels.auto.blending import VOICES
 from streamforest.kernels.core.operations import LEARN, PREDICT
-from streamforest.text import shown
 
 _OWN_REVISION = 1  # of the blend; see `learning_revision`
 _RECENT_DECAY = 0.998
@@ -73,6 +74,13 @@ class AutoForestClassifier(Forest):
     absent
         What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
         words.
+    taxonomy
+        The category of each class, as far as it is known: `{"lion": "feline", …}`. Events with both labels
+        add to it; see `docs/coarse-labels.md`.
+    refine
+        The class that an event with only a coarse label is learned under: of the known classes of its
+        category, the one that the forest finds most probable ("own"), that with the nearest mean ("mean"),
+        or that of the nearest labelled row ("nn").
     n_jobs
         Threads. From two on the families work side by side in batches. Predictions and state are the
         same bits for any number.
@@ -120,6 +128,8 @@ class AutoForestClassifier(Forest):
         nonfinite: str = "error",
         on_capacity: str = "degrade",
         absent: str = "missing",
+        taxonomy: Any = None,
+        refine: str = "own",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -140,6 +150,8 @@ class AutoForestClassifier(Forest):
         self.nonfinite = nonfinite
         self.on_capacity = on_capacity
         self.absent = absent
+        self.taxonomy = taxonomy
+        self.refine = refine
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
@@ -153,7 +165,6 @@ class AutoForestClassifier(Forest):
         self._recent = RecentNeighbours()
         self._rest = Resting()
         seed = int(seeds[0] >> np.uint64(11)) if self.seed is None else self.seed
-        self._features.largest = self.largest
         self._families = plant(self, seed)
 
     def _call(
@@ -342,44 +353,34 @@ class AutoForestClassifier(Forest):
                 "total_bytes": self._recent.nbytes
                 + sum(of_it["total_bytes"] for of_it in families.values()),
                 "families": families,
+                **self._levels.summary(),
             }
 
-    def debug_one(self, x: dict[Any, Any], tree: int | None = None) -> str:
-        """Why the forest answers as it does: what each family says, and a look into the stream forest.
+    def _title(self) -> str:
+        return "blend"
 
-        Parameters
-        ----------
-        x
-            An event; it is not learned.
-        tree
-            The tree of the stream forest to look into; by default the one right most often lately.
-        """
-        with self._lock:
-            if not self._labels.labels:
-                self._one_row(x, learn=False)
-                return "nothing learned yet"
-            answer = self._scores_one(x)
-            lines = [f"blend: {self._best(answer)}"]
-            for (name, share), scores in zip(self.shares().items(), self._one_votes[0]):
-                lines.append(f"  {name:6} {share:4.0%}: {self._best(scores)}")
-            self._routed = None  # the stream forest is asked once more
-            stream = self._families[0]
-            return "\n".join([*lines, stream.debug_one(x, tree)])  # type: ignore[attr-defined]
+    def _experts_on(self, row: NDArray[np.float64]) -> list[Expert]:
+        labels = self._labels.labels
+        return [
+            Expert(name, share, ranked(scores, labels))
+            for (name, share), scores in zip(self.shares().items(), self._one_votes[0])
+        ]
 
-    def _best(self, scores: NDArray[np.int64]) -> str:
-        """The three likeliest classes."""
-        total = scores.sum()
-        if total == 0:
-            return "no answer"
-        order = np.argsort(-scores, kind="stable")[:3].tolist()
-        named = [(self._labels.labels[k], scores[k] / total) for k in order if scores[k] > 0]
-        return ", ".join(f"{shown(label)} {share:.1%}" for label, share in named)
+    def _parts_on(self, x: Any, tree: int | None) -> list[Explanation]:
+        """Each family; a resting NCM forest was not asked."""
+        both = self._rest.takes_part(self._n_learned)
+        told = []
+        for name, family in zip(FAMILIES, self._families if both else self._families[:1]):
+            which = tree if tree is None or tree < family.n_trees else None
+            found = family.explain_one(x, which)
+            told.append(replace(found, forest=f"{name}: {found.forest}"))
+        return told
 
-    def feature_importances(self, expert: str | None = None) -> dict[Any, float]:
-        """The share of each feature in what the stream forest has learned; shares sum to one.
-
-        See `StreamForestClassifier.feature_importances`; the NCM forest has no such figure.
-        """
-        with self._lock:
-            stream = self._families[0]
-            return stream.feature_importances(expert)  # type: ignore[attr-defined, no-any-return]
+    def _importances(self) -> dict[str, tuple[float, NDArray[np.float64]]]:
+        """Those of both families; the recent neighbours have none."""
+        stream, ncm = self._families
+        share = self.shares()
+        found = {name: (share["stream"] * w, v) for name, (w, v) in stream._importances().items()}
+        for name, (weight, values) in ncm._importances().items():
+            found[name] = share["ncm"] * weight, values
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from streamforest.errors import ConsistencyWarning, ParameterError
 from streamforest.forests.candidate.forest import CandidateForest
 from streamforest.forests.core.parameters import (
     MAX_TEXT_BYTES,
+    check_bool,
     check_choice,
     check_int,
     check_number,
@@ -73,6 +75,11 @@ class ConsistentForestClassifier(CandidateForest):
     voting
         "soft" averages the trees' posteriors; "hard" is the paper's majority vote (section 3.5). Ties
         go to the class seen first.
+    balanced
+        Whether a leaf answers as if all classes were equally frequent: a class's count counts by its share
+        of all events of that class, and trees whose estimation stream has had none of them do not vote
+        against it. A class of two events is then not buried by one of two thousand, and a rare class is
+        named more often than it comes. See docs/few-examples.md for what it is worth.
     max_classes, max_features, max_categories
         What the stream may bring: classes, features, categories of one feature. One class more is a
         `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides.
@@ -90,6 +97,13 @@ class ConsistentForestClassifier(CandidateForest):
         What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
         words. With hundreds of features hash them first (River's `FeatureHasher`), or use a
         stream forest: this one draws features without looking whether rows have them.
+    taxonomy
+        The category of each class, as far as it is known: `{"lion": "feline", …}`. Events with both labels
+        add to it; see `docs/coarse-labels.md`.
+    refine
+        The class that an event with only a coarse label is learned under: of the known classes of its
+        category, the one that the forest finds most probable ("own"), that with the nearest mean ("mean"),
+        or that of the nearest labelled row ("nn").
     n_jobs
         Threads over trees, for batches. Changes no bit of any result.
     seed
@@ -145,6 +159,7 @@ class ConsistentForestClassifier(CandidateForest):
         max_fringe_bytes: int = 8_000_000,
         max_nodes: int = 32_768,
         voting: str = "soft",
+        balanced: bool = False,
         max_classes: int = 10_000,
         max_features: int = 10_000,
         max_categories: int = 1_000,
@@ -152,6 +167,8 @@ class ConsistentForestClassifier(CandidateForest):
         nonfinite: str = "error",
         on_capacity: str = "degrade",
         absent: str = "missing",
+        taxonomy: Any = None,
+        refine: str = "own",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -168,6 +185,7 @@ class ConsistentForestClassifier(CandidateForest):
         self.max_fringe_bytes = max_fringe_bytes
         self.max_nodes = max_nodes
         self.voting = voting
+        self.balanced = balanced
         self.max_classes = max_classes
         self.max_features = max_features
         self.max_categories = max_categories
@@ -175,9 +193,14 @@ class ConsistentForestClassifier(CandidateForest):
         self.nonfinite = nonfinite
         self.on_capacity = on_capacity
         self.absent = absent
+        self.taxonomy = taxonomy
+        self.refine = refine
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
+
+    def _passes_by(self) -> float:
+        return 1.0 - (1.0 - self.p_ignore) * (1.0 - self.p_structure)
 
     @property
     def _points_per_dim(self) -> int:
@@ -197,6 +220,7 @@ class ConsistentForestClassifier(CandidateForest):
         check_int("max_fringe_bytes", self.max_fringe_bytes, 1)
         check_int("max_nodes", self.max_nodes, 1)
         check_choice("voting", self.voting, ("soft", "hard"))
+        check_bool("balanced", self.balanced)
         if self.beta_factor < 1:
             raise ParameterError(
                 f"beta_factor={self.beta_factor!r} makes beta smaller than alpha: use at least 1"

@@ -9,14 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.candidate import inspection
 from streamforest.forests.candidate import state as candidate_state
 from streamforest.forests.candidate.arrays import enlarge, is_slack, nbytes, pack, plant
+from streamforest.forests.core.axis_aligned import trees_as_expert
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Batch
-from streamforest.kernels.candidate.layout import Trees
-from streamforest.kernels.core.array_table import Addresses, ArrayTable
+from streamforest.forests.core.class_balance import ClassBalance
+from streamforest.forests.core.explanation import Expert, TreePath
+from streamforest.kernels.candidate.grow import WANT_CLASSES
+from streamforest.kernels.candidate.layout import Trees, fill_totals
+from streamforest.kernels.core.array_table import Addresses, ArrayTable, widened
 from streamforest.kernels.core.compiling import Announced
 from streamforest.kernels.core.entropy import STEPS
+from streamforest.kernels.core.operations import LEARN
 
 
 class CandidateForest(Forest):
@@ -26,6 +32,7 @@ class CandidateForest(Forest):
     _arrays: ClassVar[ArrayTable]
     _streams: ClassVar[int]
     _trees: Trees
+    balanced: bool
 
     @abc.abstractmethod
     def _pack_params(self) -> NDArray[np.void]:
@@ -44,6 +51,7 @@ class CandidateForest(Forest):
             self._progress,
             self._routes,
             self._features.categorical,
+            self._totals,
         )
 
     def _kernel_flags(self) -> tuple[bool, ...]:
@@ -54,9 +62,9 @@ class CandidateForest(Forest):
         super()._scratch()
         self._addresses = Addresses(
             self._arrays,
-            lambda trees, params, progress, routes, categorical, *ranges: (
+            lambda trees, params, progress, routes, categorical, totals, *ranges: (
                 trees,
-                (STEPS, progress, routes, categorical),
+                (STEPS, progress, routes, categorical, totals),
                 (params, *ranges),
             ),
         )
@@ -64,6 +72,8 @@ class CandidateForest(Forest):
     def _plant(self, seeds: NDArray[np.uint64]) -> None:
         self._params = self._pack_params()
         self._trees = plant(seeds)
+        self._totals = np.zeros((len(seeds), 0), np.int64)
+        self._balance = ClassBalance(self._passes_by())
 
     def _call(
         self,
@@ -88,8 +98,37 @@ class CandidateForest(Forest):
             *self._kernel_flags(),
         )
 
+    def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
+        done = super()._call_one(X, op, reuse)
+        if done and self.balanced and op[0] & LEARN:
+            self._balance.count(int(self._one_y[0]))
+        return done
+
+    # ---- balanced votes: a tree that never counted an event of a class does not vote against it
+
+    @abc.abstractmethod
+    def _passes_by(self) -> float:
+        """The probability that a tree does not count an event in its answers."""
+
+    def _mix(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._balance.balanced(votes) if self.balanced else votes
+
+    def _mix_and_judge(
+        self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
+    ) -> NDArray[np.int64]:
+        return self._balance.balanced_in_order(votes, y, op) if self.balanced else votes
+
+    def _alone(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return votes
+
+    # ---- arrays and snapshots
+
     def _enlarge(self, want: NDArray[np.int64]) -> None:
         self._trees = enlarge(self._trees, want, self._points_per_dim, self._streams)
+        classes = self._totals.shape[1]
+        if want[WANT_CLASSES] > classes:
+            room = max(2 * classes, int(want[WANT_CLASSES]))
+            self._totals = widened(self._totals, (self.n_trees, room))
 
     def _tidy(self) -> None:
         if is_slack(self._trees):
@@ -97,7 +136,8 @@ class CandidateForest(Forest):
             self._trees = pack(self._trees, none, self._points_per_dim, self._streams)
 
     def _dump(self) -> dict[str, NDArray[Any]]:
-        return candidate_state.dump(self._trees, self._points_per_dim, self._streams)
+        arrays = candidate_state.dump(self._trees, self._points_per_dim, self._streams)
+        return arrays | (self._balance.dump(len(self._labels)) if self.balanced else {})
 
     def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
         self._trees = candidate_state.restore(
@@ -109,6 +149,10 @@ class CandidateForest(Forest):
             np.array(self._features.kinds, np.int64),
             self._features.categorical,
         )
+        if self._params["balanced"][0]:  # what the leaves hold, summed: no snapshot has to have it
+            self._totals = np.zeros((self.n_trees, len(self._labels)), np.int64)
+            fill_totals(self._trees, self._totals)
+            self._balance.restore(take, len(self._labels), self._n_learned)
 
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest, summed over its trees (`depth`: the largest).
@@ -139,4 +183,14 @@ class CandidateForest(Forest):
             "fringe_overshoot": max(0, fullest - most),
             "total_bytes": nbytes(self._trees),
             "capacity": self._features.totals(),
+            **self._levels.summary(),
         }
+
+    def _experts_on(self, row: NDArray[np.float64]) -> list[Expert]:
+        return [trees_as_expert(self, row)]
+
+    def _tree_on(self, row: NDArray[np.float64], tree: int | None, best: int) -> TreePath:
+        return inspection.tree_on(self, row, tree, best)
+
+    def _importances(self) -> dict[str, tuple[float, NDArray[np.float64]]]:
+        return {"trees": (1.0, inspection.gains(self))}

@@ -6,7 +6,6 @@ order, each predicted before it is learned.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,31 +14,30 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from river import base
 
-from streamforest.errors import FeatureError, InputError
+from streamforest.errors import InputError
+from streamforest.forests.coarse.calls import refuse_keywords, wants_coarse
+from streamforest.forests.coarse.levels import Levels
 from streamforest.forests.core.batch import (
     Answers,
     Batch,
-    holds_events,
     length,
     operations,
-    other_than_numbers,
     posteriors,
-    records,
     split_fresh,
 )
-from streamforest.forests.core.engine import WANTS, Engine
+from streamforest.forests.core.encoding import RowEncoding
+from streamforest.forests.core.engine import WANTS
+from streamforest.forests.core.explanation import Explained
 from streamforest.forests.core.features import UNSEEN, FeatureTable
 from streamforest.forests.core.labels import Label, LabelTable, as_list, index_labels
 from streamforest.forests.core.parameters import MOST_TREES, check_choice, check_int
-from streamforest.forests.core.serialization import LARGEST as LARGEST_COUNT
 from streamforest.forests.core.serialization import plain_parameters
 from streamforest.kernels.core.operations import LEARN, PREDICT
 
-_log = logging.getLogger(__name__)
 _OP_PREDICT = np.full(1, PREDICT, np.uint8)
 
 
-class Forest(Engine, base.MiniBatchClassifier):
+class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
     """Base of all forests of this package.
 
     Predictions and learned state are the same bits for any batch size and any number of threads.
@@ -47,14 +45,8 @@ class Forest(Engine, base.MiniBatchClassifier):
 
     largest: ClassVar[float] = float("inf")  # beyond this a finite value is refused
 
-    max_means: ClassVar[int] = LARGEST_COUNT
-    """Class means, one for each class and column, that a forest keeps; beyond it refuses to learn."""
-
     tells_novelty: ClassVar[bool] = False
     """Whether `answers` says how new each row is to the forest."""
-
-    quiet: bool = False
-    """Whether features there is no room for are not logged; a pipeline sets it, and tells them itself."""
 
     # Constructor arguments every forest has; subclasses store them under these names.
     n_trees: int
@@ -65,6 +57,9 @@ class Forest(Engine, base.MiniBatchClassifier):
     nonfinite: str
     on_capacity: str = "degrade"
     absent: str = "missing"
+    coarse_method: str | None = None
+    taxonomy: Any = None
+    refine: str = "own"
     n_jobs: int
     seed: int | None
 
@@ -91,7 +86,9 @@ class Forest(Engine, base.MiniBatchClassifier):
             self.on_capacity,
             self.absent,
         )
+        self._features.largest = self.largest
         self._n_learned = 0
+        self._levels = Levels(self)
         seeds = np.random.SeedSequence(self.seed).generate_state(self.n_trees, np.uint64)
         self._plant(seeds.astype(np.uint64))
         self._scratch()
@@ -109,12 +106,22 @@ class Forest(Engine, base.MiniBatchClassifier):
     @property
     def classes_(self) -> list[Label]:
         """The classes in the order first seen."""
-        return list(self._labels.labels)
+        return self._levels.visible(self._labels.labels)
 
     @property
     def n_learned(self) -> int:
-        """The clock: events learned so far."""
-        return self._n_learned
+        """The clock: events learned so far, at either level."""
+        return self._n_learned + self._levels.n_elsewhere
+
+    @property
+    def categories_(self) -> list[Label]:
+        """The categories in the order first seen; see `docs/coarse-labels.md`."""
+        return list(self._levels.taxonomy.categories.labels)
+
+    @property
+    def taxonomy_(self) -> dict[Label, Label]:
+        """The category of each class, as given and as learned from events with both labels."""
+        return self._levels.taxonomy.as_dict()
 
     @property
     def capacity(self) -> dict[str, Any]:
@@ -130,9 +137,22 @@ class Forest(Engine, base.MiniBatchClassifier):
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"n_trees": 5, "seed": 42}
 
-    def learn_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Learn one event. If `predict_one` was just asked about the same row, its routing is used."""
+    def learn_one(self, x: dict[Any, Any], y: Any = None, *, coarse: Any = None) -> None:
+        """Learn one event. If `predict_one` was just asked about the same row, its routing is used.
+
+        Parameters
+        ----------
+        x
+            The features.
+        y
+            The class; None if only the category is known.
+        coarse
+            The category, if it is known.
+        """
         with self._lock:
+            if coarse is not None or self._levels.active:
+                self._levels.advance(self, [x], [y], [LEARN], [coarse], 1, False)
+                return
             k = self._labels.find(y)
             classes = len(self._labels) + (k < 0)
             if k < 0:
@@ -147,17 +167,37 @@ class Forest(Engine, base.MiniBatchClassifier):
             self._one_known[0] = len(self._features)
             self._learn_row(self._one_views[row], reuse)
 
-    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """The most probable class; None before anything was learned. Ties go to the class seen first."""
+    def predict_one(
+        self, x: dict[Any, Any], *, level: str = "fine", coarse: Any = None, **kwargs: Any
+    ) -> Any:
+        """The most probable class; None before anything was learned. Ties go to the class seen first.
+
+        Parameters
+        ----------
+        x
+            The features.
+        level
+            "fine": a class; "coarse": a category.
+        coarse
+            Ignored: River's evaluators hand a label's keyword to both methods.
+        """
+        refuse_keywords(kwargs)
         with self._lock:
+            if wants_coarse(level) or self._levels.active:
+                return self._levels.predict_one(self, x, level)
             if not self._labels.labels:
                 self._one_row(x, learn=False)
                 return None
             return self._labels.labels[int(self._scores_one(x).argmax())]
 
-    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """The probability of every class ever seen."""
+    def predict_proba_one(
+        self, x: dict[Any, Any], *, level: str = "fine", coarse: Any = None, **kwargs: Any
+    ) -> dict[Any, float]:
+        """The probability of every class ever seen, or of every category; see `predict_one`."""
+        refuse_keywords(kwargs)
         with self._lock:
+            if wants_coarse(level) or self._levels.active:
+                return self._levels.predict_proba_one(self, x, level)
             if not self._labels.labels:
                 self._one_row(x, learn=False)
                 return {}
@@ -167,21 +207,56 @@ class Forest(Engine, base.MiniBatchClassifier):
                 return dict.fromkeys(self._labels.labels, 1.0 / len(scores))
             return dict(zip(self._labels.labels, (scores / total).tolist()))
 
-    def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
+    def learn_many(self, X: pd.DataFrame, y: Any = None, *, coarse: Any = None) -> None:
         """Learn the rows of a frame in order: the same as `learn_one` in a loop."""
-        self._learn(X, y)
+        if coarse is not None or self._levels.active:
+            self._answer(X, y, np.full(length(X), LEARN, np.uint8), coarse, novelty=False)
+        else:
+            self._learn(X, y)
 
-    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """The probabilities of every class for the rows of a frame."""
-        P = self.advance(X)
-        return pd.DataFrame(P, index=_index_of(X), columns=self.classes_)
+    def predict_proba_many(
+        self, X: pd.DataFrame, *, level: str = "fine", coarse: Any = None
+    ) -> pd.DataFrame:
+        """The probabilities of every class, or category, for the rows of a frame."""
+        P, names = self._posteriors_of(X, level)
+        return pd.DataFrame(P, index=_index_of(X), columns=names)
 
-    def predict_many(self, X: pd.DataFrame) -> pd.Series:
-        """The most probable class for each row of a frame."""
-        P = self.advance(X)
-        labels = self._labels.labels
-        answers = [labels[k] for k in P.argmax(axis=1)] if labels else [None] * len(P)
-        return pd.Series(answers, index=_index_of(X), dtype=None if labels else "object")
+    def predict_many(
+        self, X: pd.DataFrame, *, level: str = "fine", coarse: Any = None
+    ) -> pd.Series:
+        """The most probable class, or category, for each row of a frame."""
+        P, names = self._posteriors_of(X, level)
+        answers = [names[k] for k in P.argmax(axis=1)] if names else [None] * len(P)
+        return pd.Series(answers, index=_index_of(X), dtype=None if names else "object")
+
+    def _posteriors_of(self, X: Any, level: str) -> tuple[NDArray[np.float64], list[Label]]:
+        """Probabilities of the classes or categories that there are."""
+        if not wants_coarse(level):
+            return self.advance(X), self.classes_
+        P = self._levels.answer(self, X).coarse
+        assert P is not None
+        return P, self.categories_
+
+    def refine_one(self, row: int, y: Any) -> bool:
+        """Learn the class of a row that was learned with only a coarse label.
+
+        Its estimated class is withdrawn and the true one learned, as long as the forest has the row in its
+        memory; only NCM forests have one. Otherwise nothing is learned, and the row counts as missed in
+        `summary()["levels"]`.
+
+        Parameters
+        ----------
+        row
+            The number of the row: what `n_learned` was before it was learned.
+        y
+            Its class, which must be of its category.
+
+        Returns
+        -------
+        Whether the class was learned.
+        """
+        with self._lock:
+            return self._levels.refine_one(self, row, y)
 
     # ---- the contract
 
@@ -190,6 +265,8 @@ class Forest(Engine, base.MiniBatchClassifier):
         X: ArrayLike | pd.DataFrame | Sequence[Mapping[Any, Any]],
         y: Sequence[Any] | NDArray[Any] | pd.Series | None = None,
         op: ArrayLike | None = None,
+        *,
+        coarse: Sequence[Any] | NDArray[Any] | pd.Series | None = None,
     ) -> NDArray[np.float64]:
         """Take a batch of events in order: predict each, then learn it.
 
@@ -201,7 +278,9 @@ class Forest(Engine, base.MiniBatchClassifier):
             One label per row; `None` where there is none (the row is then predicted only).
         op
             What to do with each row: `PREDICT`, `LEARN` or `BOTH`. Default: both, or predict where
-            the label is None.
+            there is no label.
+        coarse
+            One category per row, None where there is none. A row with only a category is learned as well.
 
         Returns
         -------
@@ -210,14 +289,16 @@ class Forest(Engine, base.MiniBatchClassifier):
         before any class is all zeros; a row that was only learned is NaN. A bad row refuses the
         whole call, names the row and nothing is learned.
         """
-        return self._answer(X, y, op, novelty=False).posteriors
+        return self._answer(X, y, op, coarse, novelty=False).posteriors
 
-    def answers(self, X: Any, y: Any = None, op: Any = None) -> Answers:
+    def answers(self, X: Any, y: Any = None, op: Any = None, *, coarse: Any = None) -> Answers:
         """`advance`, with all that the forest has to say of each row before learning it."""
-        return self._answer(X, y, op, novelty=self.tells_novelty)
+        return self._answer(X, y, op, coarse, novelty=self.tells_novelty)
 
-    def _answer(self, X: Any, y: Any, op: Any, *, novelty: bool) -> Answers:
+    def _answer(self, X: Any, y: Any, op: Any, coarse: Any, *, novelty: bool) -> Answers:
         with self._lock:
+            if coarse is not None or self._levels.known or self._levels.active:
+                return self._levels.advance(self, X, y, op, coarse, length(X), novelty)
             batch, known_classes = self._prepare(X, y, op)
             whole, of_row = batch, None
             if self._features.fresh:
@@ -268,28 +349,6 @@ class Forest(Engine, base.MiniBatchClassifier):
         with self._lock:
             return self._predict_trees(X)
 
-    def _predict_trees(self, X: Any) -> NDArray[np.int64]:
-        self._refuse_if_broken()
-        self._routed = None
-        n = length(X)
-        rows, known = self._encode(X, np.zeros(n, np.bool_))
-        out = np.empty((self.n_trees, n), np.int64)
-        ops = np.full(n, PREDICT, np.uint8)
-        batch = Batch(rows, np.full(n, -1, np.int64), ops, known)
-        for t in range(self.n_trees):
-            votes = self._new_votes(n)
-            self._call(t, t + 1, self._want, batch, votes)
-            if votes.size:
-                scores = self._alone(votes)
-                out[t] = np.where(scores.any(axis=1), scores.argmax(axis=1), -1)
-            else:
-                out[t] = -1
-        return out
-
-    def _alone(self, votes: NDArray[np.int64]) -> NDArray[Any]:
-        """What a tree says by itself, of the votes that it alone gave."""
-        return self._mix(votes)
-
     def warm_up(self) -> None:
         """Compile, or load, all that this forest will ever call, so that no event has to wait."""
         other = self.clone()
@@ -303,79 +362,7 @@ class Forest(Engine, base.MiniBatchClassifier):
 
         save(self, path)
 
-    # ---- rows
-
-    def _encode(
-        self, X: Any, learns: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Any input as rows, with the number of features known as of each."""
-        table = self._features
-        if isinstance(X, pd.DataFrame):
-            names = list(X.columns)
-            if len(set(names)) != len(names):
-                raise FeatureError(f"X has columns of the same name: {names!r}")
-            if other_than_numbers(X) or table.holds_categories(names):
-                return table.rows(records(X), learns.tolist())
-            with np.errstate(over="ignore", invalid="ignore"):  # as in `matrix`
-                return table.matrix(X.to_numpy(np.float64), names, learns, frame=True)
-        if holds_events(X):
-            return table.rows(X, learns.tolist())
-        if isinstance(X, np.ma.MaskedArray):
-            raise FeatureError(
-                "X is a masked array: pass a DataFrame, or dicts without those values"
-            )
-        try:
-            array = np.asarray(X)
-        except (ValueError, TypeError, NotImplementedError):  # rows of different lengths, and worse
-            array = np.empty(0, object)
-        if array.ndim != 2 or array.dtype.kind not in "biuf":
-            raise FeatureError(
-                f"X is an array of {array.dtype} with {array.ndim} dimensions: "
-                "pass a 2-D array of numbers, a DataFrame or a list of dicts"
-            )
-        if not table.positional:
-            raise FeatureError(
-                f"X is an array, but this model's features have names, such as {table.names[0]!r}: "
-                "pass a DataFrame or dicts"
-            )
-        return table.matrix(array, range(array.shape[1]), learns)
-
-    def _one_row(self, x: Any, learn: bool, classes: int = 0) -> int:
-        """Write an event to one of the two row buffers and return which: 0 to predict, 1 to learn."""
-        which = 1 if learn else 0
-        size = 8 * max(1, len(self._features))
-        if len(self._one_rows[which]) != size:
-            self._one_buffers(size)
-        if self._features.pack(x, self._one_rows[which], 0):
-            return which
-        self._features.begin()
-        try:
-            row = self._features.row(x, learn)
-            self._features.require_cells(classes, self.max_means)
-        except InputError:
-            self._features.rollback()
-            raise
-        self._tell()
-        if 8 * len(row) > size:
-            self._one_buffers(8 * len(row))
-        self._one_views[which][0, : len(row)] = row
-        return which
-
-    def _tell(self) -> None:
-        """Log what the table of features has to say, unless somebody else does."""
-        notices = self._features.notices
-        if notices and not self.quiet:
-            for notice in notices:
-                _log.warning("%s", notice)
-        notices.clear()
-
-    def _one_buffers(self, size: int) -> None:
-        # bytearrays, because comparing two of them is one memcmp
-        self._one_rows = bytearray(size), bytearray(size)
-        self._one_views = tuple(np.frombuffer(b, np.float64).reshape(1, -1) for b in self._one_rows)
-        self._one_views[0][:] = np.nan
-        self._one_views[1][:] = np.nan
-        self._routed = None
+    # ---- one event
 
     def _scores_one(self, x: Any) -> NDArray[Any]:
         self._refuse_if_broken()
@@ -387,6 +374,14 @@ class Forest(Engine, base.MiniBatchClassifier):
         self._call_one(self._one_views[row], _OP_PREDICT, False)
         self._routed = self._one_rows[row]
         return self._mix_one()
+
+    # ---- rows in memory
+
+    _keeps_rows: ClassVar[bool] = False
+
+    def _rows_in_memory(self) -> NDArray[np.int64]:
+        """The numbers of the rows that the forest keeps and can still withdraw."""
+        return np.zeros(0, np.int64)
 
     def _mix_one(self) -> NDArray[Any]:
         """The scores of the row that `_call_one` was just asked about."""

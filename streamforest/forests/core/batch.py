@@ -41,6 +41,8 @@ class Batch:
         Where a forest with a memory of rows keeps the rows that are learned.
     learning
         How rows are learned: FULLY, INTO_LEAVES or INTO_MEMORY.
+    upper
+        Code of each row's category as of that row, in a forest that grows trees by it.
     """
 
     X: NDArray[np.float64]
@@ -52,6 +54,7 @@ class Batch:
     distances: NDArray[np.float32] = field(default_factory=lambda: _NO_DISTANCES)
     slots: NDArray[np.int32] = field(default_factory=lambda: _NO_SLOTS)
     learning: int = FULLY
+    upper: NDArray[np.int32] | None = None
 
     def cut(self, rows: slice) -> Batch:
         """Some of the rows."""
@@ -64,6 +67,7 @@ class Batch:
             self.reuse,
             novelty,
             learning=self.learning,
+            upper=None if self.upper is None else self.upper[rows],
         )
 
 
@@ -74,6 +78,11 @@ class Answers(NamedTuple):
     """One column a class, in the order of `classes_` after the batch."""
     novelty: NDArray[np.float64] | None = None
     """How new each row was, NaN for rows that were only learned; None from a forest that cannot tell."""
+    coarse: NDArray[np.float64] | None = None
+    """One column a category, in the order of `categories_` after the batch; None without a taxonomy."""
+    novel_in: NDArray[np.int64] | None = None
+    """The category that each row most likely belongs to, known class or not, as an index into
+    `categories_`; -1 where there is none. What is new by its `novelty` is an unknown class of it."""
 
 
 def length(X: Any) -> int:
@@ -187,3 +196,34 @@ def holds_events(X: Any) -> bool:
     if isinstance(X, memoryview) or not isinstance(X, Sequence):
         return False
     return len(X) == 0 or isinstance(X[0], Mapping)
+
+
+def joined(pieces: list[Answers]) -> Answers:
+    """The answers to the parts of a batch, as if it had not been cut."""
+    if len(pieces) == 1:
+        return pieces[0]
+    novelty = coarse = novel_in = None
+    if any(piece.novelty is not None for piece in pieces):
+        novelty = np.concatenate([p.novelty for p in pieces if p.novelty is not None])
+    rows = [len(piece.posteriors) for piece in pieces]
+    if any(piece.coarse is not None for piece in pieces):
+        parts = [np.zeros((n, 0)) if p.coarse is None else p.coarse for n, p in zip(rows, pieces)]
+        unasked = [np.isnan(p.posteriors).any(axis=1) for p in pieces]
+        coarse = _below(parts)
+        coarse[np.concatenate(unasked)] = np.nan
+    if any(piece.novel_in is not None for piece in pieces):
+        found = [np.full(n, -1) if p.novel_in is None else p.novel_in for n, p in zip(rows, pieces)]
+        novel_in = np.concatenate(found)
+    return Answers(_below([p.posteriors for p in pieces]), novelty, coarse, novel_in)
+
+
+def _below(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Rows below each other; a class that came later is 0, or NaN where nothing was asked."""
+    out = np.zeros((sum(map(len, parts)), max(part.shape[1] for part in parts)))
+    start = 0
+    for part in parts:
+        below = out[start : start + len(part)]
+        below[:, : part.shape[1]] = part
+        below[np.isnan(part).any(axis=1)] = np.nan
+        start += len(part)
+    return out

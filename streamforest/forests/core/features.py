@@ -93,11 +93,14 @@ class FeatureTable(Columns):
             values = self._fast(x)
             if len(names) == 1:
                 values = (values,)
-            total = sum(values)
-            if not (isinstance(total, (float, int)) and math.isfinite(total)):
-                return False  # one of them is not finite, or of a kind that needs a look
-            if self.largest < math.inf and not math.hypot(*values) <= self.largest:
-                return False  # the root of all squares: quicker than a look at each
+            # one sum instead of a look at each: refused are NaN, infinities, too large and odd kinds
+            if self.largest < math.inf:
+                if not math.hypot(*values) <= self.largest:
+                    return False
+            else:
+                total = sum(values)
+                if not (isinstance(total, (float, int)) and math.isfinite(total)):
+                    return False
             self._pack(into, at, *values)
         except (KeyError, TypeError, StructError, ArithmeticError, ValueError, RuntimeWarning):
             return False  # decimals raise what is arithmetic, NumPy's scalars may warn of a sum

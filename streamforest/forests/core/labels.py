@@ -147,7 +147,7 @@ def _refusal(y: Any) -> str:
     )
 
 
-def as_list(y: Any, n: int) -> list[Any]:
+def as_list(y: Any, n: int, name: str = "y") -> list[Any]:
     """Labels of a batch as Python values; arrays and Series included.
 
     What has no order, or whose items are not meant one by one, is refused: a str would be a label for
@@ -162,7 +162,9 @@ def as_list(y: Any, n: int) -> list[Any]:
     size = len(values) if isinstance(values, list) else -1
     if size != n:
         what = f"has {size} labels" if size >= 0 else f"is a {type(y).__name__}"
-        raise LabelError(f"y {what}, X has {n} rows: pass a list of one label (or None) per row")
+        raise LabelError(
+            f"{name} {what}, X has {n} rows: pass a list of one label (or None) per row"
+        )
     return values  # type: ignore[no-any-return]
 
 

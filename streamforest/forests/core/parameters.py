@@ -36,6 +36,12 @@ def check_number(
         raise ParameterError(f"{name}={value!r}: use a number {low} {least:g}{end}")
 
 
+def check_bool(name: str, value: Any) -> None:
+    """Refuse a parameter that is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ParameterError(f"{name}={value!r}: use True or False")
+
+
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Refuse a parameter that is none of the words it can be."""
     if value not in choices:

@@ -81,7 +81,7 @@ def kinds() -> list[str]:
     """The names that `[model] kind` may have.
 
     >>> kinds()
-    ['stream', 'ncm', 'auto', 'consistent', 'online']
+    ['stream', 'ncm', 'auto', 'consistent', 'online', 'few']
     """
     return list(_ENTRIES)
 
@@ -107,3 +107,4 @@ register(Entry("ncm", f"{_HOME}.ncm.forest:NCMForestClassifier"))
 register(Entry("auto", f"{_HOME}.auto.forest:AutoForestClassifier"))
 register(Entry("consistent", f"{_HOME}.candidate.consistent:ConsistentForestClassifier"))
 register(Entry("online", f"{_HOME}.candidate.online:OnlineForestClassifier"))
+register(Entry("few", f"{_HOME}.few.forest:FewShotForestClassifier"))

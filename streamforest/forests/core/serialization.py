@@ -7,21 +7,39 @@ not have come from a forest. What the arrays mean is the forest's own affair (`_
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.errors import SnapshotError
+from streamforest.forests.coarse.taxonomy import plain_pairs
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
     from streamforest.forests.core.base import Forest
 
 Arrays = dict[str, NDArray[Any]]
+LEVELS = "levels."  # arrays of categories, see `forests/coarse`
 RUNTIME_SETTINGS = ("n_jobs", "background")  # not part of the model
 LARGEST = 1 << 53  # counts beyond this do not come from a stream
-_ADDED = {"max_text_bytes": MAX_TEXT_BYTES, "on_capacity": "degrade", "absent": "missing"}
+_ADDED = {
+    "max_text_bytes": MAX_TEXT_BYTES,
+    "on_capacity": "degrade",
+    "absent": "missing",
+    "balanced": False,
+    "oob_weighting": False,
+    "svm_passes": 6.0,
+    "svm_penalty": 0.003,
+    "taxonomy": None,
+    "refine": "own",
+    "n_sets": 0,
+    "lambda_reg": 0.0,
+    "c": 1.0,
+    "coarse_method": None,
+    "lambda_coarse": None,
+}
 """Parameters that older files lack. As they were meant then they are not written, so that a model of
 before has the bytes of before."""
 
@@ -67,7 +85,7 @@ def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     params = forest._parameters
     meta = {
         "class": type(forest).__name__,
-        "params": {k: v for k, v in params.items() if k not in _ADDED or v != _ADDED[k]},
+        "params": {k: v for k, v in params.items() if not _as_before(type(forest), k, v)},
         "learned": forest._n_learned,
         "labels": forest._labels.labels,
         "features": forest._features.state(),
@@ -76,7 +94,17 @@ def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
         meta["revision"] = forest._revision
     if forest.learning_revision > 1:
         meta["learning_revision"] = forest.learning_revision
-    return meta, forest._dump()
+    levels, arrays = forest._levels.dump(forest)
+    if levels is not None:
+        meta["levels"] = levels
+    return meta, forest._dump() | arrays
+
+
+def _as_before(kind: type[Forest], name: str, value: Any) -> bool:
+    """Whether a parameter that older files lack is what a forest without it is made with."""
+    if name not in _ADDED or value != _ADDED[name]:
+        return False
+    return bool(inspect.signature(kind).parameters[name].default == value)
 
 
 def plain_parameters(forest: Forest) -> dict[str, Any]:
@@ -88,6 +116,8 @@ def plain_parameters(forest: Forest) -> dict[str, Any]:
             value = value.item()
         if isinstance(parameter.default, float) and isinstance(value, int):
             value = float(value)
+        if name == "taxonomy":
+            value = plain_pairs(value)
         if name not in RUNTIME_SETTINGS:
             plain[name] = value
     return plain
@@ -130,6 +160,19 @@ def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
     forest._saved_by = saved_by
     forest._labels.restore(meta["labels"])
     forest._features.restore(meta["features"])
+    of_levels = {name: arrays.pop(name) for name in list(arrays) if name.startswith(LEVELS)}
+
+    take = taking(arrays)
+    forest._restore_revision(take, revision)
+    demand(not arrays, f"unknown arrays {sorted(arrays)}")
+    forest._scratch()
+    if "levels" in meta or of_levels:
+        forest._levels.restore(forest, meta["levels"], of_levels)
+    return forest
+
+
+def taking(arrays: Arrays) -> Callable[..., NDArray[Any]]:
+    """A function that takes arrays out by name, type and size, or refuses them."""
 
     def take(name: str, dtype: Any, size: int | None = None) -> NDArray[Any]:
         array = arrays.pop(name, None)
@@ -139,7 +182,4 @@ def _restore(kind: type[Forest], meta: Any, arrays: Arrays) -> Forest:
         demand(fits, f"{name} is {array.dtype}{list(array.shape)}, not {np.dtype(dtype)}[{size}]")
         return array
 
-    forest._restore_revision(take, revision)
-    demand(not arrays, f"unknown arrays {sorted(arrays)}")
-    forest._scratch()
-    return forest
+    return take

@@ -89,6 +89,19 @@ class ClassMeans:
         """Forget a little of the covariance."""
         fade(self.arrays, events)
 
+    def withdraw(self, rows: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
+        """Take rows out of the means of their classes, of which at least one other row is left.
+
+        The covariance keeps them: it fades by itself.
+        """
+        for x, k in zip(rows, labels.tolist()):
+            n = int(self.arrays.n[k])
+            if n > 1:
+                mean = self.arrays.mean[k, : len(x)]
+                mean -= np.where(np.isnan(x), 0, (x - mean) / np.float32(n - 1))
+                self.arrays.n[k] = n - 1
+        project_all(self.arrays)
+
     def add_columns(self, columns: ColumnTable) -> None:
         """New columns begin to count: beyond FULL_WIDTH the inverses become diagonals."""
         if columns.n > ncm_width.FULL_WIDTH and self.arrays.inverse.shape[1] > 1:
@@ -140,7 +153,7 @@ class ClassMeans:
         n, side, full = columns.n, columns.in_matrix, ncm_width.FULL_WIDTH
         count = take("means.count", np.int64, classes)
         demand((count >= 1) & (count <= learned), "means.count")
-        demand(sum(count.tolist()) == learned, "means.count")
+        demand(sum(count.tolist()) <= learned, "means.count")  # fewer: rows were withdrawn
         mean = take("means.mean", np.float32, classes * n).reshape(classes, n)
         demand(np.isfinite(mean), "means.mean")
         spread = take("means.spread", np.float64, classes)

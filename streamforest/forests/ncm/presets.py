@@ -30,7 +30,22 @@ PAPER: dict[str, Any] = {
     "neighbours": 0,
     "mean_vote": False,
 }
-"""What the papers use where the defaults differ (Ristin 2016, section 5.2; hi-RF, section 4)."""
+"""What the papers use where the defaults differ (Ristin 2016, section 5.1; hi-RF, section IV)."""
+
+PAPER_HIRF: dict[str, Any] = {"mu": 0, "grow_kept": False}
+"""And what hi-RF has otherwise: trees are grown to purity (Algorithm III), those that are kept grow no
+further (RLP, section III-C)."""
+
+REGULARISED: dict[str, Any] = {
+    "strategy": "rtst",
+    "n_sets": 1000,
+    "side_search": 50,
+    "lambda_reg": 0.001,
+}
+"""The regularised forest beside that (Ristin 2015, section 5.1)."""
+
+COARSE_METHODS = ("stacked", "joint", "nn", "h", "nn-h")
+_LAMBDA = {"joint": 0.1, "h": 1.0, "nn-h": 1.0}
 
 FULL = ("auto", "full", "full-scaled")
 """Metrics that need the covariance within the classes."""
@@ -54,10 +69,29 @@ def check(forest: NCMForestClassifier) -> None:
         check_int("class_batch", forest.class_batch, 1)
     check_int("swap_after", forest.swap_after, 0, 1 << 20)
     check_number("pi", forest.pi, 0, 1)
+    check_number("svm_passes", forest.svm_passes, 0.1, 1e4)
+    check_number("svm_penalty", forest.svm_penalty, 0, 1)
     check_number("oob_boost", forest.oob_boost, 0, 100)
     check_number("event_credit", forest.event_credit, 0, 1e6)
     check_number("mistake_credit", forest.mistake_credit, 0, 1e6)
-    for name in ("balanced", "mean_vote", "grow_kept", "background"):
+    check_int("n_sets", forest.n_sets, 0, 1 << 20)
+    check_number("lambda_reg", forest.lambda_reg, 0, 100)
+    check_number("c", forest.c, 0, 1_000, inside=True)
+    if forest.lambda_coarse is not None:
+        check_number("lambda_coarse", forest.lambda_coarse, 0, 1e6, inside=True)
+    if forest.coarse_method is not None:
+        check_choice("coarse_method", forest.coarse_method, COARSE_METHODS)
+    if forest.n_sets and (forest.split == "svm" or forest.strategy == "rust"):
+        raise ParameterError(
+            f"n_sets={forest.n_sets} with split={forest.split!r}, strategy={forest.strategy!r}: sets of "
+            "class means need split 'ncm' and any strategy but 'rust'"
+        )
+    if forest.coarse_method in _LAMBDA and not forest.n_sets:
+        raise ParameterError(
+            f"coarse_method={forest.coarse_method!r} with n_sets=0: categories are drawn into sets of "
+            "class means, so use n_sets of at least 1, or NCMForestClassifier.paper('rncmf', …)"
+        )
+    for name in ("balanced", "mean_vote", "oob_weighting", "grow_kept", "background"):
         if not isinstance(getattr(forest, name), bool):
             raise ParameterError(f"{name}={getattr(forest, name)!r}: use True or False")
     if forest.bagging not in (None, True, False) or (
@@ -85,6 +119,7 @@ def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
         check_int("side_search", forest.side_search, 1, 1 << 20)
         params["assignments"] = forest.side_search
     params["candidates"] = forest.n_planes
+    params["svm_passes"], params["svm_penalty"] = forest.svm_passes, forest.svm_penalty
     params["planes"] = forest.strategy != "rust"  # which needs the centroids one by one
     params["bagged"] = forest.strategy == "hirf" if forest.bagging is None else forest.bagging
     params["covariance"] = forest.mean_vote or forest.metric in FULL
@@ -93,6 +128,13 @@ def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
     params["max_nodes"] = NODES * forest.memory + EPOCH
     params["max_rows"] = centroids_for(forest.memory, forest.n_trees, 0)
     params["rule"], params["amount"] = _centroid_rule(forest.n_centroids)
+    if forest.n_centroids == "sqrt":
+        params["amount"] = forest.c
+    params["sets"] = forest.n_sets
+    params["lambda_reg"] = forest.lambda_reg
+    weight = _LAMBDA.get(forest.coarse_method or "", 0.0)
+    params["lambda_coarse"] = forest.lambda_coarse if weight and forest.lambda_coarse else weight
+    params["joint"] = forest.coarse_method == "joint"
     return params
 
 

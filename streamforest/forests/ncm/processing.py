@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.forests.core.batch import FULLY, INTO_MEMORY, Batch
+from streamforest.forests.core.batch import FULLY, INTO_LEAVES, INTO_MEMORY, Batch, length
 from streamforest.forests.core.experts import ExpertForest
+from streamforest.forests.core.explanation import Expert, TreePath
+from streamforest.forests.ncm import explaining
+from streamforest.forests.ncm import state as ncm_state
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.class_means import ClassMeans
 from streamforest.forests.ncm.column_scales import ColumnTable
@@ -48,6 +52,7 @@ class NCMProcessing(ExpertForest):
         memory_rows = int(parameters["memory"])
         self._columns = ColumnTable()
         self._memory = RowMemory(memory_rows, int(parameters["swap_after"]), memory_seed(seeds[0]))
+        self._memory.keeps_categories = bool(params["lambda_coarse"][0] > 0)
         self._means = ClassMeans()
         self._blend = VoteBlend(parameters["mean_vote"], parameters["neighbours"] > 0)
         self._trees = TreeStore(seeds, params, memory_rows)
@@ -175,6 +180,11 @@ class NCMProcessing(ExpertForest):
             self._n_learned,
             self._columns.n,
         )
+        if self._memory.keeps_categories:
+            codes = batch.upper
+            if codes is None:  # a recorded set: all is known of its categories
+                codes = self._levels.codes_of_classes(self)[batch.y]
+            self._memory.arrays.upper[batch.slots[learns]] = codes[learns]
         if self._features.zero:  # a row knows nothing of features that came after it in the batch
             width = batch.X.shape[1]
             for slot, known in zip(batch.slots[learns], batch.known[learns].tolist()):
@@ -218,6 +228,8 @@ class NCMProcessing(ExpertForest):
             self._count_new_columns()
         elif means.is_outdated(self._n_learned):
             means.shrink(columns.n)
+        if self._levels.rows.withdrawn:
+            self._withdraw()
         evicted = self._memory.evict(columns.n, self._n_learned)
         if evicted is not None:
             self._trees.forget(evicted)
@@ -228,6 +240,23 @@ class NCMProcessing(ExpertForest):
             self._retraining.end_counting_epoch(self._now())
         self._blend.reset()
 
+    # ---- rows whose class was estimated
+
+    _keeps_rows: ClassVar[bool] = True
+
+    def _rows_in_memory(self) -> NDArray[np.int64]:
+        numbers: NDArray[np.int64] = self._memory.arrays.number[self._memory.slots]
+        return numbers
+
+    def _withdraw(self) -> None:
+        """Remove rows whose true class has come from memory, trees and class means."""
+        gone = self._memory.withdraw(self._levels.rows.withdrawn, self._n_learned)
+        self._levels.rows.withdrawn.clear()
+        if gone is not None:
+            self._trees.forget(gone)
+            rows = self._memory.arrays.rows[gone.slots][:, : self._columns.n]
+            self._means.withdraw(rows, gone.labels)
+
     def _count_new_columns(self) -> None:
         """New columns begin to count, in trees and class means."""
         columns = self._columns
@@ -235,3 +264,48 @@ class NCMProcessing(ExpertForest):
         self._trees.add_columns(columns, self._memory, self._retraining.due(self._n_learned))
         columns.counting = columns.n
         self._means.shrink(columns.n)
+
+    # ---- recorded sets
+
+    def _learn_set(self, X: Any, y: Any, learning: int) -> None:
+        """Learn rows without answers, splits and retraining."""
+        batch, _ = self._prepare(X, y, np.full(length(X), LEARN, np.uint8))
+        batch.learning = INTO_MEMORY
+        self._advance(batch, answer=False)
+        self._tidy()
+        if self._columns.n > max(self._columns.counting, ncm_width.WIDE):
+            # trees grown now would be of another width; at the end of an epoch they would not
+            self._count_new_columns()
+        if learning == INTO_LEAVES and self._retraining.trees_are_grown:
+            self._trees.settle(self._memory, self._columns, self.n_jobs)
+
+    def _grow_all(self) -> None:
+        """Grow all trees from the memory, and choose the experts' shares."""
+        self._retraining.grow_all(self._now())
+        self._blend.choose(True)
+
+    # ---- snapshots
+
+    def _dump(self) -> dict[str, NDArray[Any]]:
+        return ncm_state.dump(self._parts(), self._retraining, len(self._labels))
+
+    def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
+        ncm_state.restore(
+            self._parts(),
+            self._retraining,
+            take,
+            self._features,
+            len(self._labels),
+            self._n_learned,
+        )
+
+    # ---- explanations
+
+    def _experts_on(self, row: NDArray[np.float64]) -> list[Expert]:
+        return explaining.experts_on(self, row)
+
+    def _tree_on(self, row: NDArray[np.float64], tree: int | None, best: int) -> TreePath:
+        return explaining.tree_on(self, row, tree, best)
+
+    def _importances(self) -> dict[str, tuple[float, NDArray[np.float64]]]:
+        return explaining.importances(self)

@@ -192,7 +192,8 @@ class RetrainScheduler:
 
     def judged_errors(self) -> NDArray[np.float64]:
         """Errors outside the bag; the longer a tree was kept, the more is added (OOB boosting)."""
-        out = self._parts.trees.out_of_bag_errors(self._parts.memory)
+        weighted = bool(self._parameters["oob_weighting"])
+        out = self._parts.trees.out_of_bag_errors(self._parts.memory, weighted)
         alpha = self._parameters["oob_boost"]
         for t, tree in enumerate(self._parts.trees):
             for _ in range(int(tree.info["kept"][0])):

@@ -15,6 +15,8 @@ from streamforest.kernels.core.array_table import grown, widened
 from streamforest.kernels.ncm.layout import Memory
 from streamforest.kernels.ncm.row_memory import evict, padded
 
+_MAX_CATEGORIES = 1 << 20
+
 
 class Evicted(NamedTuple):
     """Rows that left the memory at the end of one epoch."""
@@ -48,6 +50,7 @@ class RowMemory:
 
     def __init__(self, capacity: int, swap_after: int, seed: np.uint64) -> None:
         self.capacity = capacity
+        self.keeps_categories = False  # whether rows have codes of categories
         self.seed = seed
         self.swap_after = swap_after
         self.arrays = _empty(EPOCH, padded(0))
@@ -84,6 +87,7 @@ class RowMemory:
         new = max(min(2 * old, bound), old + n)
         self.arrays = grown(self.arrays, slots=new)
         self.arrays.number[old:] = -1
+        self.arrays.upper[old:] = -1
         self._free.extend(range(old, new))
         return True
 
@@ -129,6 +133,22 @@ class RowMemory:
         self.evicted.append(gone)
         return gone
 
+    def withdraw(self, numbers: list[int], learned: int) -> Evicted | None:
+        """Remove the rows of these numbers that are still there."""
+        order = self.slots
+        chosen = np.isin(self.arrays.number[order], numbers)
+        if not chosen.any():
+            return None
+        slots = order[chosen].copy()
+        gone = Evicted(learned, slots, self.arrays.label[slots], self.arrays.number[slots])
+        self.of_class -= np.bincount(gone.labels, minlength=len(self.of_class))
+        self.arrays.number[slots] = -1
+        rest = order[~chosen]
+        self._order[: len(rest)] = rest
+        self.n = len(rest)
+        self.evicted.append(gone)
+        return gone
+
     def release(self, oldest: int) -> None:
         """Free the slots of rows that were evicted before the oldest job was started."""
         while self.evicted and self.evicted[0].learned <= oldest:
@@ -143,6 +163,7 @@ class RowMemory:
             "memory.rows": self.arrays.rows[slots][:, :columns],
             "memory.label": self.arrays.label[slots],
             "memory.number": self.arrays.number[slots],
+            **({"memory.category": self.arrays.upper[slots]} if self.keeps_categories else {}),
         }
 
     def restore(self, take: Take, columns: int, classes: int, learned: int) -> None:
@@ -156,11 +177,16 @@ class RowMemory:
         demand(np.diff(number) > 0, "memory.number")
         rows = take("memory.rows", np.float32, n * columns).reshape(n, columns)
         demand(~np.isinf(rows), "memory.rows")
+        upper = np.full(n, -1, np.int32)
+        if self.keeps_categories:
+            upper = take("memory.category", np.int32, n)
+            demand(np.abs(upper) < _MAX_CATEGORIES, "memory.category")
         slots = max(EPOCH, n)
         self.arrays = _empty(slots, padded(columns))
         self.arrays.rows[:n, :columns] = rows
         self.arrays.label[:n] = label
         self.arrays.number[:n] = number
+        self.arrays.upper[:n] = upper
         self._order = widened(np.arange(n, dtype=np.int32), (slots,))
         self._free = list(range(n, slots))
         self.of_class = np.bincount(label, minlength=max(8, classes)).astype(np.int64)
@@ -171,4 +197,5 @@ def _empty(slots: int, width: int) -> Memory:
         rows=np.zeros((slots, width), np.float32),
         label=np.zeros(slots, np.int32),
         number=np.full(slots, -1, np.int64),
+        upper=np.full(slots, -1, np.int32),
     )

@@ -63,7 +63,9 @@ class TrainingView:
         empty = np.zeros((0, 0), np.float32)
         return cls(
             born=born,
-            memory=Memory(empty, np.zeros(0, np.int32), np.zeros(0, np.int64)),
+            memory=Memory(
+                empty, np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32)
+            ),
             slots=np.zeros(0, np.int32),
             columns=columns,
             fill=empty.ravel(),

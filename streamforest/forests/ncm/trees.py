@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ from streamforest.forests.ncm import arrays as ncm_arrays
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.column_scales import ColumnTable
 from streamforest.forests.ncm.row_memory import Evicted, RowMemory
-from streamforest.kernels.ncm import bagging
+from streamforest.kernels.ncm import bagging, routing
 from streamforest.kernels.ncm.advance import WANT_ARRAY, WANT_ROWS, WANT_TREE
+from streamforest.kernels.ncm.grow import FITS
 from streamforest.kernels.ncm.layout import TREE, TREE_ARRAYS, Tree
-from streamforest.kernels.ncm.row_memory import forget_in_all, padded
+from streamforest.kernels.ncm.row_memory import forget_in_all, padded, training_rows
 
 
 class TreeStore:
@@ -153,13 +156,60 @@ class TreeStore:
         """The running share of events that each tree alone got wrong."""
         return np.array([tree.info["error"][0] for tree in self._trees])
 
-    def out_of_bag_errors(self, memory: RowMemory) -> NDArray[np.float64]:
-        """The share of rows outside its bags that each tree alone gets wrong."""
+    def out_of_bag_errors(self, memory: RowMemory, weighted: bool = False) -> NDArray[np.float64]:
+        """The share of rows outside its bags that each tree alone gets wrong.
+
+        A row older than the splits of a tree that was kept is outside both its bags with chance e⁻², a newer
+        one with chance e⁻¹. `weighted`: the older ones count e times, so that both count by their number.
+        """
         out = np.zeros(len(self))
         balanced = int(self.params["balanced"][0])
         for t, tree in enumerate(self._trees):
-            wrong, n = bagging.out_of_bag(
+            wrong, n, wrong_new, n_new = bagging.out_of_bag(
                 tree, memory.arrays, memory.slots, memory.of_class, balanced
             )
-            out[t] = wrong / max(n, 1)
+            two_bags = tree.info["bag"][0] != tree.info["grown_bag"][0]
+            weight = math.e if weighted and two_bags else 1
+            out[t] = (weight * wrong + wrong_new) / max(weight * n + n_new, 1)
         return out
+
+    # ---- rows that enter together
+
+    def settle(self, memory: RowMemory, columns: ColumnTable, threads: int) -> None:
+        """Put rows of the memory that are in no leaf yet into the leaves of all trees."""
+        rows: dict[int, NDArray[np.float32]] = {}  # by the width of the tree
+        outside = [memory.slots[tree.leaf[memory.slots] < 0] for tree in self._trees]
+        same = all(np.array_equal(slots, outside[0]) for slots in outside)
+
+        def work(t: int) -> None:
+            width, slots = self._trees[t].cen.shape[1], outside[t]
+            z = rows.get(width) if same else None
+            if z is None:
+                z = rows[width] = training_rows(
+                    memory.arrays, slots, columns.arrays.fill, width, np.uint64(0), 0, 0
+                ).z
+            self._enter(t, memory, slots, z)
+
+        if not len(memory.slots):
+            return
+        work(0)
+        if threads > 1:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(work, range(1, len(self))))
+        else:
+            for t in range(1, len(self)):
+                work(t)
+
+    def _enter(
+        self, t: int, memory: RowMemory, slots: NDArray[np.int32], z: NDArray[np.float32]
+    ) -> None:
+        leaf = np.empty(len(slots), np.int32)
+        routing.route(self._trees[t], z, leaf)
+        begin = 0
+        while begin < len(slots):
+            short, begin = routing.enter(
+                self._trees[t], memory.arrays, slots, leaf, begin, self.bagged
+            )
+            if short != FITS:
+                room = len(slots) - begin
+                self.put(t, ncm_arrays.enlarged(self._trees[t], short, room))

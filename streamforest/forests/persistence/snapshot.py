@@ -74,14 +74,14 @@ def load(path: str | os.PathLike[str], model: str = "main") -> Any:
     A snapshot of `streamforest run` holds the shadows beside the main model, by their names. A run folder
     stands for its newest snapshot.
     """
-    path = _newest(Path(path)) if os.path.isdir(path) else path
+    path = newest(Path(path)) if os.path.isdir(path) else path
     models, _ = read(path)
     if model not in models:
         raise SnapshotError(f"{path} holds no model {model!r}; it has {', '.join(sorted(models))}")
     return models[model]
 
 
-def _newest(folder: Path) -> Path:
+def newest(folder: Path) -> Path:
     """The newest snapshot of a run folder, or of the folder `snapshots` in it."""
     found = [*folder.glob("s-*.safetensors"), *folder.glob("snapshots/s-*.safetensors")]
     if found:

@@ -12,9 +12,9 @@ from streamforest.forests.core.capacity import CATEGORY, NUMBER
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.serialization import demand
 from streamforest.kernels.core.array_table import zeros
-from streamforest.kernels.stream import baseline_learning
+from streamforest.kernels.stream import baseline_epochs
+from streamforest.kernels.stream.baseline_epochs import FADE_EVERY
 from streamforest.kernels.stream.baseline_learning import (
-    FADE_EVERY,
     WANT_CLASSES,
     WANT_FEATURES,
     WANT_ROWS,
@@ -122,9 +122,9 @@ class BaselineModels:
             return
         fades = n % FADE_EVERY == 0
         if fades:
-            baseline_learning.fade(arrays)
+            baseline_epochs.fade(arrays)
         everything = fades or n <= EPOCH
-        baseline_learning.settle_spread(arrays, mean, variance, spread, everything, int(self.zero))
+        baseline_epochs.settle_spread(arrays, mean, variance, spread, everything, int(self.zero))
         if arrays.table.shape[1] > 4 * max(_SMALL * FEW, int(arrays.size[LIVE])):
             _, features, classes = arrays.plane.shape
             self._pack(features, classes, 2 * int(arrays.size[LIVE]))
@@ -227,7 +227,7 @@ class BaselineModels:
         a.first[:features] = np.cumsum(room) - room
         empty = int((met == 0).sum())
         a.size[[CLASSES, FEATURES, EMPTY, LIVE, TOP]] = classes, features, empty, live, live
-        baseline_learning.take_logs(a)
+        baseline_epochs.take_logs(a)
         for f, c in rounded:
             settle(a, spread, f, c)
         self.arrays = a

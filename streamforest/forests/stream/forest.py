@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.errors import ParameterError
-from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_int, check_number
+from streamforest.forests.core.explanation import Expert, TreePath
+from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_bool, check_int, check_number
 from streamforest.forests.stream import inspection
 from streamforest.forests.stream import state as stream_state
-from streamforest.forests.stream.processing import LARGEST, StreamProcessing
+from streamforest.forests.stream.processing import StreamProcessing
 from streamforest.kernels.stream.layout import PARAMS
 
 _SAME_NAME = tuple(
@@ -97,6 +97,10 @@ class StreamForestClassifier(StreamProcessing):
     relevance
         How far distances are stretched along features that splits gain from; 0: not at all. Worth .19
         and .60 points (covtype 1.1, letter .8).
+    balanced
+        Whether the forest answers as if all classes were equally frequent: its scores are divided by how
+        often each class has come. Finds more events of a class that has just begun, and names rare classes
+        more often than they come: docs/few-examples.md has figures.
     drift
         Whether trees are challenged. Worth 5.7 points where streams drift (Agrawal 6.8, covtype 5.6,
         electricity 4.7), and costs .02 where they do not.
@@ -140,6 +144,13 @@ class StreamForestClassifier(StreamProcessing):
         What a number is that an event does not mention: "missing", or "zero" for sparse rows such as bags of
         words. Then naive Bayes and the linear rule look only at what is there, splits are
         tried on words that rows have, and fewer neighbours are heard where rows are wide.
+    taxonomy
+        The category of each class, as far as it is known: `{"lion": "feline", …}`. Events with both labels
+        add to it; see `docs/coarse-labels.md`.
+    refine
+        The class that an event with only a coarse label is learned under: of the known classes of its
+        category, the one that the forest finds most probable ("own"), that with the nearest mean ("mean"),
+        or that of the nearest labelled row ("nn").
     n_jobs
         Threads. Predictions and state are the same bits for any number.
     seed
@@ -188,6 +199,7 @@ class StreamForestClassifier(StreamProcessing):
         smoothing: float = 1.0,
         neighbour_smoothing: float = 0.1,
         relevance: float = 1.0,
+        balanced: bool = False,
         drift: bool = True,
         alarm: float = 2.5,
         challenge_rate: float = 0.0005,
@@ -205,6 +217,8 @@ class StreamForestClassifier(StreamProcessing):
         nonfinite: str = "error",
         on_capacity: str = "degrade",
         absent: str = "missing",
+        taxonomy: Any = None,
+        refine: str = "own",
         n_jobs: int = 1,
         seed: int | None = None,
     ) -> None:
@@ -218,6 +232,7 @@ class StreamForestClassifier(StreamProcessing):
         self.smoothing = smoothing
         self.neighbour_smoothing = neighbour_smoothing
         self.relevance = relevance
+        self.balanced = balanced
         self.drift = drift
         self.alarm = alarm
         self.challenge_rate = challenge_rate
@@ -235,10 +250,11 @@ class StreamForestClassifier(StreamProcessing):
         self.nonfinite = nonfinite
         self.on_capacity = on_capacity
         self.absent = absent
+        self.taxonomy = taxonomy
+        self.refine = refine
         self.n_jobs = n_jobs
         self.seed = seed
         self._start()
-        self._features.largest = LARGEST
 
     # ---- parameters
 
@@ -252,8 +268,8 @@ class StreamForestClassifier(StreamProcessing):
         check_number("smoothing", self.smoothing, 1e-9, 1e6)
         check_number("neighbour_smoothing", self.neighbour_smoothing, 1e-9, 1e6)
         check_number("relevance", self.relevance, 0, 10)
-        if not isinstance(self.drift, bool):
-            raise ParameterError(f"drift={self.drift!r}: use True or False")
+        check_bool("balanced", self.balanced)
+        check_bool("drift", self.drift)
         check_number("alarm", self.alarm, 0)
         check_number("challenge_rate", self.challenge_rate, 0, 1)
         check_number("rechallenge_rate", self.rechallenge_rate, 0, 1)
@@ -290,33 +306,13 @@ class StreamForestClassifier(StreamProcessing):
         `vote_power` the spread of vote weights.
         """
         with self._lock:
-            return inspection.summary(self)
+            return inspection.summary(self) | self._levels.summary()
 
-    def debug_one(self, x: dict[Any, Any], tree: int | None = None) -> str:
-        """Why the forest answers as it does: votes, and the path, experts and neighbours of a tree.
+    def _experts_on(self, row: NDArray[np.float64]) -> list[Expert]:
+        return inspection.experts_on(self, row)
 
-        Parameters
-        ----------
-        x
-            An event; it is not learned.
-        tree
-            The tree to look into; by default the one that has been right most often lately.
-        """
-        with self._lock:
-            return inspection.debug_one(self, x, tree)
+    def _tree_on(self, row: NDArray[np.float64], tree: int | None, best: int) -> TreePath:
+        return inspection.tree_on(self, row, tree)
 
-    def feature_importances(self, expert: str | None = None) -> dict[Any, float]:
-        """The share of each feature in what the forest has learned; shares sum to one.
-
-        For the trees: in the information gain of the splits of all that vote, at the time of the split
-        and summed over the structure rows it was chosen by, so that splits near the root weigh most.
-        For naive Bayes: in what a feature by itself tells of the class. For the linear rule: in the
-        standard deviation of what it adds to the scores. Together: mixed as the experts are.
-
-        Parameters
-        ----------
-        expert
-            `"trees"`, `"naive Bayes"` or `"linear"` for one of them alone.
-        """
-        with self._lock:
-            return inspection.feature_importances(self, expert)
+    def _importances(self) -> dict[str, tuple[float, NDArray[np.float64]]]:
+        return inspection.importances(self)

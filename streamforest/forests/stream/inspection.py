@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.errors import ParameterError
 from streamforest.forests.core.batch import Batch
+from streamforest.forests.core.explanation import Expert, TreePath, ranked, rather, told
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream import baseline_inspection
 from streamforest.kernels.core.operations import PREDICT
@@ -79,19 +79,17 @@ def _shares(forest: StreamForestClassifier) -> NDArray[np.float64]:
     return weight
 
 
-def feature_importances(forest: StreamForestClassifier, expert: str | None) -> dict[Any, float]:
-    """See `StreamForestClassifier.feature_importances`."""
-    if expert not in (None, *_IMPORTANCES):
-        raise ParameterError(f"expert={expert!r}: use None or one of {', '.join(_IMPORTANCES)}")
+def importances(
+    forest: StreamForestClassifier,
+) -> dict[str, tuple[float, NDArray[np.float64]]]:
+    """By expert: its share, and a number for each feature."""
     counts, near, bayes, linear = _shares(forest).tolist()
-    total = np.zeros(len(forest._features))
-    for name, weight in zip(_IMPORTANCES, (counts + near, bayes, linear)):
-        if expert in (None, name):
-            found = _IMPORTANCES[name](forest)
-            total += (weight if expert is None else 1.0) * found / max(found.sum(), 1e-300)
-    if total.sum() > 0:
-        total /= total.sum()
-    return dict(zip(forest._features.names, total.tolist()))
+    arrays, n = forest._baselines.arrays, len(forest._features)
+    return {
+        "trees": (counts + near, _of_trees(forest)),
+        "naive Bayes": (bayes, baseline_inspection.bayes_importances(arrays, n)),
+        "linear": (linear, baseline_inspection.linear_importances(arrays, forest._spread, n)),
+    }
 
 
 def _of_trees(forest: StreamForestClassifier) -> NDArray[np.float64]:
@@ -106,44 +104,25 @@ def _of_trees(forest: StreamForestClassifier) -> NDArray[np.float64]:
     return total
 
 
-def _of_bayes(forest: StreamForestClassifier) -> NDArray[np.float64]:
-    return baseline_inspection.bayes_importances(forest._baselines.arrays, len(forest._features))
-
-
-def _of_linear(forest: StreamForestClassifier) -> NDArray[np.float64]:
-    arrays, spread = forest._baselines.arrays, forest._spread
-    return baseline_inspection.linear_importances(arrays, spread, len(forest._features))
-
-
-_IMPORTANCES = {"trees": _of_trees, "naive Bayes": _of_bayes, "linear": _of_linear}
-
-
-def debug_one(forest: StreamForestClassifier, x: dict[Any, Any], tree: int | None) -> str:
-    """See `StreamForestClassifier.debug_one`."""
-    which = forest._one_row(x, learn=False)
-    row = forest._one_views[which]
-    if not forest._labels.labels:
-        return "nothing learned yet"
+def experts_on(forest: StreamForestClassifier, row: NDArray[np.float64]) -> list[Expert]:
+    """What each expert says of a row, and which features made a baseline say it."""
     forest._widen(row)
     votes = _ask(forest, 0, forest.n_trees, row)
     forest._process_baselines(_unlabelled(forest, row), votes)
-    lines = [f"forest of {forest.n_trees} trees: {_best(forest, forest._mix(votes)[0])}"]
+    found = []
     for name, share, of_it in zip(_OPINIONS, _shares(forest).tolist(), votes[0]):
-        lines.append(f"  {name:12} {share:4.0%}: {_best(forest, of_it)}")
-        if name in _SAYS and of_it.any():
-            lines += _debug_plain(forest, name, row[0], of_it)
-    t = int(np.argmax(forest._trees.voter["accuracy"])) if tree is None else tree
-    lines += _debug_tree(forest, t, row)
-    return "\n".join(lines)
+        because = _pulls(forest, name, row[0], of_it) if name in _SAYS and of_it.any() else []
+        found.append(Expert(name, share, ranked(of_it, forest._labels.labels), because))
+    return found
 
 
 _SAYS = {"naive Bayes": baseline_inspection.bayes_says, "linear": baseline_inspection.linear_says}
 
 
-def _debug_plain(
+def _pulls(
     forest: StreamForestClassifier, name: str, x: NDArray[np.float64], votes: NDArray[np.int64]
 ) -> list[str]:
-    """The features that speak most for a plain expert's first class, or against it."""
+    """The features that speak most for a baseline's first class, or against it."""
     arrays, spread, categorical = (
         forest._baselines.arrays,
         forest._spread,
@@ -153,13 +132,10 @@ def _debug_plain(
     if says.shape[1] < 2:
         return []
     first, second = np.argsort(-votes[: says.shape[1]], kind="stable")[:2].tolist()
-    lead = says[:, first] - says[:, second]
-    most = [f for f in np.argsort(-np.abs(lead), kind="stable")[:3].tolist() if lead[f] != 0.0]
-    if not most:
-        return []
-    pulls = ", ".join(f"{shown(forest._features.names[f])} {lead[f]:+.2f}" for f in most)
-    one, other = (shown(forest._labels.labels[k]) for k in (first, second))
-    return [f"    {one} rather than {other}: {pulls}"]
+    labels = forest._labels.labels
+    return rather(
+        says[:, first] - says[:, second], forest._features.names, labels[first], labels[second]
+    )
 
 
 def _ask(
@@ -175,33 +151,28 @@ def _unlabelled(forest: StreamForestClassifier, row: NDArray[np.float64]) -> Bat
     return Batch(row, _NO_LABEL, _PREDICT, np.array([len(forest._features)]))
 
 
-def _best(forest: StreamForestClassifier, scores: NDArray[Any], most: int = 3) -> str:
-    """The classes with the largest scores, as shares."""
-    total = max(float(scores.sum()), 1e-300)
-    order = np.argsort(-scores, kind="stable")[:most]
-    return ", ".join(f"{shown(forest._labels.labels[k])} {scores[k] / total:.3f}" for k in order)
-
-
-def _debug_tree(forest: StreamForestClassifier, t: int, row: NDArray[np.float64]) -> list[str]:
-    """Path, experts and neighbours of one tree."""
-    trees = forest._trees
+def tree_on(forest: StreamForestClassifier, row: NDArray[np.float64], tree: int | None) -> TreePath:
+    """Path, experts and neighbours of a tree; by default of the one that was right most often lately."""
+    trees, labels = forest._trees, forest._labels.labels
+    t = int(np.argmax(trees.voter["accuracy"])) if tree is None else tree
     voter = trees.voter[t]
     s = 2 * t + int(voter["active"])
     state = ", being challenged" if voter["racing"] else ""
-    lines = [f"tree {t} (recent accuracy {voter['accuracy']:.3f}{state}):"]
     x = row[0].astype(np.float32)
     i = 0
+    path = []
     while trees.node["feature"][s, i] >= 0:
         node = trees.node[s, i]
         right, text = _side(forest, node, i, x[node["feature"]])
-        lines.append(f"  {text}")
+        path.append(text)
         i = int(node["left"]) + right
     votes = _ask(forest, t, t + 1, row)
-    stat = trees.stat[s, i]
-    lines.append(f"  leaf {i}, {stat['n']} estimation events: {_best(forest, votes[0, 0])}")
-    lines.append(f"  with its neighbours: {_best(forest, votes[0, 1])}")
-    lines += _debug_neighbours(forest, s, i, x)
-    return lines
+    leaf = [
+        f"leaf {i}, {trees.stat['n'][s, i]} estimation events: {told(ranked(votes[0, 0], labels))}",
+        f"with its neighbours: {told(ranked(votes[0, 1], labels))}",
+        *_neighbours(forest, s, i, x),
+    ]
+    return TreePath(t, f"recent accuracy {voter['accuracy']:.3f}{state}", path, leaf)
 
 
 def _side(forest: StreamForestClassifier, node: Any, i: int, v: float) -> tuple[int, str]:
@@ -222,7 +193,7 @@ def _side(forest: StreamForestClassifier, node: Any, i: int, v: float) -> tuple[
     return right, f"{name} = {v:g} {'>' if right else '≤'} {node['threshold']:g}"
 
 
-def _debug_neighbours(
+def _neighbours(
     forest: StreamForestClassifier, s: int, leaf: int, x: NDArray[np.float32], most: int = 5
 ) -> list[str]:
     """The estimation rows of the leaf that weigh most."""
@@ -247,6 +218,6 @@ def _debug_neighbours(
         weight = ((found[0][0] + little) / (d + little)) ** forest._parameters["neighbour_power"]
         label = forest._labels.labels[y]
         lines.append(
-            f"    {shown(label)}: {now - number} events ago, distance² {d:.4g}, weight {weight:.3f}"
+            f"  {shown(label)}: {now - number} events ago, distance² {d:.4g}, weight {weight:.3f}"
         )
     return lines

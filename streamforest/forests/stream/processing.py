@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamforest.errors import FeatureError
 from streamforest.forests.core.batch import Batch
+from streamforest.forests.core.class_balance import ClassBalance
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.experts import ExpertForest
 from streamforest.forests.stream import arrays as stream_arrays
@@ -45,6 +45,7 @@ class StreamProcessing(ExpertForest):
     _experts: ClassVar[int] = EXPERTS
     _trees: TreeArrays
     max_plain_bytes: int
+    balanced: bool
 
     @abc.abstractmethod
     def _pack_params(self) -> NDArray[np.void]:
@@ -84,6 +85,7 @@ class StreamProcessing(ExpertForest):
         # what belongs to no tree
         self._baselines = BaselineModels(self.max_plain_bytes, self.absent == "zero")
         self._loss = np.zeros(len(MIXTURES))
+        self._balance = ClassBalance()
         self._columns = 0  # of the ring
         self._n_known = 0  # features known as of the last row
 
@@ -162,24 +164,6 @@ class StreamProcessing(ExpertForest):
 
     largest = LARGEST
 
-    def _encode(
-        self, X: Any, learns: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        rows, known = super()._encode(X, learns)
-        if not shared.fits_float32(rows, LARGEST):
-            with np.errstate(invalid="ignore"):
-                r, c = np.argwhere(np.abs(rows) > LARGEST)[0].tolist()
-            raise FeatureError(f"row {r}: {_too_large(self._features.names[c], rows[r, c])}")
-        return rows, known
-
-    def _one_row(self, x: Any, learn: bool, classes: int = 0) -> int:
-        which = super()._one_row(x, learn, classes)
-        row = self._one_views[which]
-        if not shared.fits_float32(row, LARGEST):
-            c = int(np.nanargmax(np.abs(row[0])))
-            raise FeatureError(_too_large(self._features.names[c], row[0, c]))
-        return which
-
     # ---- epochs
 
     def _make_room(self, X: NDArray[np.float64]) -> None:
@@ -250,14 +234,18 @@ class StreamProcessing(ExpertForest):
     def _mix(self, votes: NDArray[np.int64]) -> NDArray[Any]:
         out = np.empty((len(votes), votes.shape[2]), np.int64)
         mixing.mix(votes, self._loss, out)
-        return out
+        return self._balance.balanced(out) if self.balanced else out
 
     def _mix_and_judge(
         self, votes: NDArray[np.int64], y: NDArray[np.int64], op: NDArray[np.uint8]
     ) -> NDArray[Any]:
         out = np.empty((len(votes), votes.shape[2]), np.int64)
         mixing.mix_and_judge(votes, y, op, self._loss, out)
-        return out
+        return self._balance.balanced_in_order(out, y, op) if self.balanced else out
+
+    def _mix_one(self) -> NDArray[Any]:
+        scores = super()._mix_one()
+        return self._balance.balanced(scores) if self.balanced else scores
 
     def _process(self, batch: Batch, votes: NDArray[np.int64]) -> None:
         super()._process(batch, votes)
@@ -271,7 +259,7 @@ class StreamProcessing(ExpertForest):
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
         learns = bool(op[0] & LEARN)
         parts = STAGE | TREES | BASELINES | JUDGE if learns else TREES | BASELINES | MIX
-        if not learns:
+        if not learns and X.shape[1] > self._columns:
             self._widen(X)
         self._one_room(reuse, learns)
         self._n_known = self._one_known[0] = len(self._features)
@@ -281,6 +269,8 @@ class StreamProcessing(ExpertForest):
                 parts, 0, self.n_trees, self._want, batch, self._one_votes, self._one_scores
             )
             if ended == DONE:
+                if learns and self.balanced:
+                    self._balance.count(int(batch.y[0]))
                 return True
             parts &= ~STAGE
             if ended == SHORT_TREES:
@@ -288,10 +278,3 @@ class StreamProcessing(ExpertForest):
             else:
                 parts &= ~TREES
                 self._baselines.enlarge()
-
-
-def _too_large(name: Any, value: float) -> str:
-    return (
-        f"feature {name!r} is {value:g}, beyond what this forest's ring of float32 holds "
-        f"(±{LARGEST:.3g}): scale it"
-    )

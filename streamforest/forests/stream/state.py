@@ -70,6 +70,8 @@ def dump(forest: StreamForestClassifier) -> dict[str, NDArray[Any]]:
     arrays["shared.feature_gain"] = _columns(forest._gain[None], width)[0]
     arrays["shared.mixture_loss"] = forest._loss.copy()
     arrays["shared.vote_power"] = np.array([forest._vote_power])
+    if forest.balanced:
+        arrays |= forest._balance.dump(len(forest._labels))
     return arrays | forest._baselines.dump()
 
 
@@ -124,6 +126,8 @@ def restore(forest: StreamForestClassifier, take: Take, revision: int) -> None:
     export.restore(
         trees, learned, kept, slots, forest._parameters["p_structure"], categorical, flat
     )
+    if forest.balanced:
+        forest._balance.restore(take, classes, learned)
     forest._trees = trees
     forest._columns = features
     forest._params["ring_rows"] = readable

@@ -42,6 +42,7 @@ REASONS = (
     "version",
     "feature",
     "label",
+    "taxonomy",
     "capacity",
 )
 """Every value that the reason can have: it is a metric's label too."""

@@ -1,4 +1,4 @@
-"""Events as messages: decodes and checks what a producer sends, with a compiled codec.
+"""Messages: events as a producer sends them, decoded and checked, and the predictions of them.
 
 JSON by default. Only `x` is required; it is an object of named features or an array of numbers:
 
@@ -12,7 +12,7 @@ embeddings usually are. Unknown fields are ignored, so producers can add some be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -65,7 +65,7 @@ Vector = list[float]
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event as it arrives. `coarse` is a label of a coarser kind, kept for models that use it."""
+    """One event as it arrives. `coarse` is a label of a coarser kind: the category of its class."""
 
     x: dict[Name, Value] | Vector
     y: Label = None
@@ -193,7 +193,9 @@ def checked(event: Any, bounds: Bounds) -> Event:
         raise EventError(
             f"invalid event: envelope version {event.v}, this consumer reads {VERSION}", "version"
         )
-    if event.x is msgspec.UNSET and (event.y is None or event.id is None):
+    if event.x is msgspec.UNSET and (
+        event.id is None or (event.y is None and event.coarse is None)
+    ):
         raise EventError(
             "invalid event: Object missing required field `x`; nor is it a label, which has id and y",
             "invalid",
@@ -315,3 +317,55 @@ def json_schema() -> dict[str, Any]:
         {"x": [0.1, -0.7, 0.33], "y": 4},
     ]
     return schema
+
+
+MAX_PREDICTION = 800_000
+"""Bytes; a topic takes about a million by default, and key and headers are sent along."""
+
+
+class Prediction(msgspec.Struct, omit_defaults=True, gc=False):
+    """One prediction.
+
+    `label` is None if the model knew no class yet, `truth` if the event had no label; `new` says that the
+    model had never learned the true label. `event` counts all events that the pipeline has read,
+    `learned` those from which the model had learned before this one. `top` holds only its first
+    entry if long labels would make the message too large for its topic. `commit` is the number of the
+    commit that published it; predictions in files have none, since it depends on when a run was
+    stopped. `novelty` says how unlike everything known the event was (usually about 1), if the model
+    can tell. A model that knows categories also says `coarse`, the likeliest one, with its probability, and
+    `novel_in`, the category that the event belongs to whether or not its class is known.
+
+    >>> msgspec.json.encode(Prediction(7, "cat", 0.75, "dog", [("cat", 0.75)], "pets", 0, 7, 6))
+    b'{"event":7,"label":"cat","probability":0.75,"truth":"dog","top":[["cat",0.75]],"topic":"pets","partition":0,"offset":7,"learned":6}'
+    """
+
+    event: int
+    label: Any
+    probability: float
+    truth: Any
+    top: list[tuple[Any, float]]
+    topic: str
+    partition: int
+    offset: int
+    learned: int
+    new: bool = False
+    id: Any = None
+    commit: int | None = None
+    novelty: float | None = None
+    coarse: Any = None
+    coarse_probability: float | None = None
+    coarse_truth: Any = None
+    novel_in: Any = None
+
+
+_prediction_encoder = msgspec.json.Encoder()
+
+
+def encode_prediction(prediction: Prediction) -> bytes:
+    """The message of one prediction."""
+    return _prediction_encoder.encode(prediction)
+
+
+def pack_predictions(encoded: Sequence[bytes]) -> bytes:
+    """Several predictions as one message: a JSON array."""
+    return b"[" + b",".join(encoded) + b"]"

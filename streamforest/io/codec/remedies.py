@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 REMEDIES = {
-    "undecodable": "send JSON, or set events.format or events.decoder to what the messages are",
+    "undecodable": "send JSON, or set events.format or events.decoder to what the messages are; "
+    "for a .csv file, features.encoding",
     "invalid": "`streamforest schema` prints what an event may look like",
     "decoder": "correct the function that events.decoder names",
     "too_large": "send smaller messages and keys, or raise events.max_bytes",
@@ -14,6 +15,7 @@ REMEDIES = {
     "version": 'send "v": 1, or leave it out',
     "feature": "send numbers, text or null; `streamforest check` shows what each column is taken for",
     "label": "send labels of one type: text, or whole numbers",
+    "taxonomy": "send each class with one category, or start a new run with another taxonomy",
     "capacity": "leave the column out, or raise the limit that the message names",
 }
 """For every reason of a dead letter; the message of each letter says which field it was."""

@@ -92,8 +92,8 @@ def flat_event(
     identity = _scalar(x, fields, rules.id, bounds, "id")
     coarse = _scalar(x, fields, rules.coarse, bounds, "coarse label")
     if not x:
-        if labels and y is not None and identity is not None:
-            return Event(UNSET, y, identity)  # type: ignore[arg-type]
+        if labels and not (y is None and coarse is None) and identity is not None:
+            return Event(UNSET, y, identity, None, coarse)  # type: ignore[arg-type]
         raise EventError(NO_FEATURES, "invalid")
     return Event(x, y, identity, None, coarse)
 
@@ -125,10 +125,12 @@ def nested_event(fields: Mapping[str, Any], rules: FeatureRules, bounds: Bounds)
     )
 
 
-def label_of(fields: Mapping[str, Any], rules: FeatureRules, bounds: Bounds) -> tuple[Any, Any]:
-    """Label and id of a record."""
+def label_of(fields: Mapping[str, Any], rules: FeatureRules, bounds: Bounds) -> Event:
+    """Label, id and coarse label of a record without features."""
     y = _scalar({}, fields, rules.label, bounds, "label")
-    return y, _scalar({}, fields, rules.id, bounds, "id")
+    identity = _scalar({}, fields, rules.id, bounds, "id")
+    coarse = _scalar({}, fields, rules.coarse, bounds, "coarse label")
+    return Event(UNSET, y, identity, None, coarse)  # type: ignore[arg-type]
 
 
 def _scalar(

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET
-
 from streamforest.errors import EventError
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.events import BOUNDS, VERSION, Bounds, Event, is_label
@@ -89,8 +87,7 @@ class EventReader:
                 f"invalid event: envelope version {shown(fields['v'])}, this consumer reads {VERSION}",
                 "version",
             )
-        y, identity = label_of(fields, self.rules, self._bounds)
-        return Event(UNSET, y, identity)  # type: ignore[arg-type]
+        return label_of(fields, self.rules, self._bounds)
 
     def _decide(self, record: Any, decode: RecordDecoder) -> str:
         """The layout of the first record counts for all. One without any feature decides nothing."""
@@ -142,10 +139,10 @@ class EventReader:
     def _by_fields(self, fields: Mapping[str, Any]) -> Event:
         if "x" in fields or not self._labels:
             return nested_event(fields, self.rules, self._bounds)
-        y, identity = label_of(fields, self.rules, self._bounds)
-        if y is None or identity is None:
+        label = label_of(fields, self.rules, self._bounds)
+        if (label.y is None and label.coarse is None) or label.id is None:
             raise EventError("invalid event: neither features nor a label with its id", "invalid")
-        return Event(UNSET, y, identity)  # type: ignore[arg-type]
+        return label
 
     # ---- warnings about the first records
 

@@ -44,6 +44,8 @@ class FeatureRules:
     encoding: str | None = None
     derive: bool = True
     """Whether dates and texts become numbers. Not so where a River pipeline gets them: its steps do that."""
+    needs_label: bool = True
+    """Whether a table must have a column for the label. Not so where nothing is learned."""
 
     @property
     def chooses(self) -> bool:
@@ -79,6 +81,23 @@ class FeatureRules:
             "encoding": self.encoding,
             "derive": self.derive,
         }
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> FeatureRules:
+        """The rules that `settings()` described; TypeError or ValueError if it describes none."""
+        values = {**FeatureRules().settings(), **settings}
+        for key in ("ignore", "only"):
+            values[key] = tuple(str(pattern) for pattern in values[key])
+        values["types"] = {str(name): str(kind) for name, kind in dict(values["types"]).items()}
+        for key in ("label", "id", "coarse", "layout"):
+            if type(values[key]) is not str:
+                raise TypeError(f"features.{key} is no text")
+        for key in ("separator", "encoding"):
+            if values[key] is not None and type(values[key]) is not str:
+                raise TypeError(f"features.{key} is no text")
+        if values["layout"] not in LAYOUTS or not {*values["types"].values()} <= {*TYPES}:
+            raise ValueError("a layout or a type that does not exist")
+        return cls(**values)
 
     def text(self) -> str:
         """In one line, for the journal: recovery must apply the same rules."""

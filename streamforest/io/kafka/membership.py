@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import (
@@ -35,7 +35,6 @@ from streamforest.io.kafka.compat.workarounds import (
     request_rejoin,
     valid_membership,
 )
-from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.kafka.reader import commit_number
 from streamforest.io.kafka.retry import RetryPolicy
 from streamforest.io.kafka.settings import KafkaSettings, check_partition_counts
@@ -49,6 +48,9 @@ from streamforest.io.log import (
     Released,
     Standby,
 )
+
+if TYPE_CHECKING:  # its module imports this one
+    from streamforest.io.kafka.producer import TransactionalProducer
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The one way in which this package writes in transactions: consumer and `dlq replay` alike.
+"""Writes in transactions: the producer of consumer and `dlq replay` alike, and the sink of a pipeline.
 
 It is written so that none of kafka-python's faults (see `compat.workarounds`) can make a commit that
 did not happen look like one that did.
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaProducer
+from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import (
     AuthorizationError,
     CommitFailedError,
     FencedInstanceIdError,
     IllegalGenerationError,
     InvalidProducerEpochError,
+    KafkaError,
     MessageSizeTooLargeError,
     ProducerFencedError,
     RecordListTooLargeError,
@@ -23,6 +24,7 @@ from kafka.errors import (
 )
 
 from streamforest.errors import BrokerError
+from streamforest.io.failpoints import failpoint
 from streamforest.io.kafka.compat import batches
 from streamforest.io.kafka.compat.workarounds import (
     call_with_timeout,
@@ -30,7 +32,10 @@ from streamforest.io.kafka.compat.workarounds import (
     create_client,
     patch_sender,
 )
-from streamforest.io.log import CommitInDoubt, OutputRecord
+from streamforest.io.kafka.membership import KafkaMembership
+from streamforest.io.kafka.retry import not_allowed
+from streamforest.io.kafka.topics import Topics
+from streamforest.io.log import CommitInDoubt, OutputRecord, Transaction
 
 NOT_OURS = (
     CommitFailedError,
@@ -42,6 +47,7 @@ NOT_OURS = (
 )
 """What the broker answers to a process whose partitions belong to another process now."""
 _SMALLEST_BATCH = 4_096  # bytes; a batch of this size holds one message or a few
+_METADATA_LIMIT = 4096
 
 
 class TransactionalProducer:
@@ -140,3 +146,82 @@ class TransactionalProducer:
         producer, self._producer = self._producer, None
         if producer is not None:
             close_producer(producer)
+
+
+class KafkaSink:
+    """Predictions, dead letters, journal and offsets, in one transaction."""
+
+    numbers_commits = True
+
+    def __init__(self, membership: KafkaMembership, producer: TransactionalProducer) -> None:
+        self.settings = membership.settings
+        self._assignment, self._retry = membership.assignment, membership.retry
+        self._producer = producer
+
+    def commit(self, transaction: Transaction) -> None:
+        """Make predictions, dead letters, journal and offsets true at once.
+
+        1. Nobody commits who is not a member: the membership captured at assignment (trap A).
+        2. Begin, send everything, flush, and look at every single outcome (trap C).
+        3. The journal's offset is known now, and with it the metadata of the offsets.
+        4. Offsets of all owned partitions into the same transaction.
+        5. Commit: the only decision point.
+
+        After any failure the outcome is unknown until the log is acquired again, with a new producer
+        (trap B). A commit that fails again and again is reported by `trouble`.
+        """
+        try:
+            self._commit(transaction)
+        except CommitInDoubt as doubt:
+            self._retry.doubted(doubt)
+            raise
+        self._retry.committed()
+
+    def _commit(self, transaction: Transaction) -> None:
+        assignment, settings, producer = self._assignment, self.settings, self._producer
+        membership = assignment.membership
+        if membership is None or not assignment.is_ours():
+            raise CommitInDoubt("no longer a member of the group")
+        try:
+            if settings.exactly_once:
+                producer.begin()
+            place = producer.publish(
+                _messages(settings.topics, transaction, settings.partition or 0)
+            )
+            failpoint("after-produce")
+            metadata = transaction.metadata(place)
+            if len(metadata.encode()) > _METADATA_LIMIT:
+                raise BrokerError(f"metadata of {len(metadata)} bytes; a bug")
+            offsets = {
+                TopicPartition(*partition): OffsetAndMetadata(offset, metadata, -1)
+                for partition, offset in transaction.positions.items()
+            }
+            if settings.exactly_once:
+                producer.add_offsets(offsets, membership)
+                failpoint("before-commit")
+                producer.commit()
+            else:
+                failpoint("before-commit")
+                assignment.consumer.commit(offsets, timeout_ms=10_000)
+            failpoint("after-commit")
+        except NOT_OURS as error:
+            # whoever owns the partitions now has fenced us; to fence them back would be wrong
+            assignment.refused()
+            raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
+        except AuthorizationError as error:
+            raise not_allowed(settings, error) from error
+        except KafkaError as error:
+            raise CommitInDoubt(f"{type(error).__name__}: {error}") from error
+
+
+def _messages(
+    topics: Topics, transaction: Transaction, partition: int
+) -> dict[str, list[OutputRecord]]:
+    """What is published, by topic; the journal last, since its place is asked for."""
+    return {
+        topics.predictions: transaction.predictions,
+        topics.dead_letters: transaction.dead_letters,
+        topics.journal: [
+            OutputRecord(transaction.journal, str(transaction.number).encode(), partition=partition)
+        ],
+    }

@@ -9,8 +9,8 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
@@ -21,7 +21,11 @@ from streamforest.io.kafka.clients import connect
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import committed_now, create_client, unpark
 from streamforest.io.kafka.merge import size_of
+from streamforest.io.kafka.settings import KafkaSettings
 from streamforest.io.log import LogUnavailable, Partition
+
+if TYPE_CHECKING:  # its module imports this one
+    from streamforest.io.kafka.membership import Assignment
 
 _WAIT_SECONDS = 60.0  # for a record that must be in the log
 _MAX_BUFFERED = 20_000  # records buffered of one partition while another is read
@@ -294,3 +298,50 @@ def last_commit(
         raise BrokerError(f"the commits of group '{group}' cannot be read: {error}") from error
     finally:
         consumer.close(autocommit=False)
+
+
+class KafkaJournal:
+    """The journal topic, and the metadata of the committed offsets."""
+
+    def __init__(self, settings: KafkaSettings, assignment: Assignment) -> None:
+        self.settings = settings
+        self.committed_only = settings.exactly_once
+        self._assignment = assignment
+
+    def read(
+        self, since: int, until: int | None, keep_alive: Callable[[], None] = lambda: None
+    ) -> Generator[tuple[int, bytes], None, None]:
+        """Records after offset `since`, up to and including `until`, or all there are now."""
+        settings = self.settings
+        if until is None:
+            with closing(self.tail(since)) as tail:
+                yield from tail.records(keep_alive)
+            return
+        client, topic = settings.client(), settings.topics.journal
+        yield from read_journal(client, topic, since, until, settings.partition or 0)
+
+    def tail(self, since: int) -> JournalTail:
+        """The records after offset `since`, as they are written."""
+        settings = self.settings
+        return JournalTail(
+            settings.client(), settings.topics.journal, since, settings.partition or 0
+        )
+
+    def last_commit(self) -> str | None:
+        """The metadata of the group's last commit, whichever process made it."""
+        found = []
+        consumer, topic, partition = (
+            self._assignment.consumer,
+            self.settings.topics.events,
+            self.settings.partition,
+        )
+        try:
+            for number in sorted(consumer.partitions_for_topic(topic) or ()):
+                if partition not in (None, number):
+                    continue
+                offset = committed_now(consumer, TopicPartition(topic, number))
+                if offset is not None and offset.metadata:
+                    found.append(str(offset.metadata))
+        except KafkaError as error:
+            raise BrokerError(f"the last commit cannot be asked for: {error}") from error
+        return max(found, key=commit_number, default=None)

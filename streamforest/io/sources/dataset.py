@@ -123,6 +123,7 @@ class RecordedSource:
             *datasets.names(scheduled=True),
             *datasets.names(long=True),
             *datasets.names(text=True),
+            *datasets.names(example=True),
         ]
 
     @classmethod

@@ -70,7 +70,7 @@ class DelimitedSource(TableSource):
         except csv.Error as error:
             line = reader.line_num + lines.failed
             raise ConfigError(
-                f"file = '{self.path}': line {line} is not a row of a table: {error}"
+                f"file = '{self.path}': line {line} is not a row of a table: {error}; is a quote not closed?"
             ) from error
 
     def _count(self) -> int:
@@ -81,7 +81,7 @@ class DelimitedSource(TableSource):
             check_columns(self.path, names, self._rules)
             sample = [cells for _, cells in islice(rows, _SAMPLE)]
             if not sample:
-                raise ConfigError(f"file = '{self.path}': has a header and no rows")
+                raise ConfigError(f"file = '{self.path}': has a header and no rows; add some")
             fitting = [cells for cells in sample if len(cells) == len(names)]
             self._types = [
                 _type_of([cells[i] for cells in fitting], self._separator == ";")

@@ -26,7 +26,9 @@ class FileSource(abc.ABC):
 
     def __init__(self, path: Path, events: int | None = None) -> None:
         if not path.is_file():
-            raise ConfigError(f"file = '{path}': no such file in {path.absolute().parent}")
+            raise ConfigError(
+                f"file = '{path}': no such file in {path.absolute().parent}; correct the path"
+            )
         self.path = path
         self.topic = path.name
         self._checksum = _checksum(path)
@@ -64,7 +66,9 @@ class LinesSource(FileSource):
                 lines += block.count(b"\n")
                 last = block[-1:]
         if not lines and last == b"\n":
-            raise ConfigError(f"file = '{self.path}': is empty: no lines")
+            raise ConfigError(
+                f"file = '{self.path}': is empty: no lines; write one event to a line"
+            )
         return lines + (last != b"\n")
 
     def _read(self, start: int) -> Iterator[RecordedRow]:

@@ -72,7 +72,7 @@ def _labels(rows: list[RecordedRow], rules: FeatureRules, bounds: Bounds) -> lis
                 labels.append(None)
             else:
                 fields = row.record if row.record is not None else decode(row.value)
-                labels.append(label_of(fields, rules, bounds)[0])
+                labels.append(label_of(fields, rules, bounds).y)
         except EventError:
             labels.append(None)
     return labels

@@ -35,7 +35,9 @@ class TableSource(FileSource):
 def check_columns(path: Path, names: Sequence[str], rules: FeatureRules) -> None:
     """ConfigError if a table lacks what the rules name, or cannot be read by its names."""
     if not names:
-        raise ConfigError(f"file = '{path}': is empty: no header line")
+        raise ConfigError(
+            f"file = '{path}': is empty: no header line; write the names of the columns there"
+        )
     for name in names:
         if not is_unicode(name):
             raise ConfigError(
@@ -48,7 +50,7 @@ def check_columns(path: Path, names: Sequence[str], rules: FeatureRules) -> None
         raise ConfigError(
             f"file = '{path}': more than one column is called {listed}; rename all but one"
         )
-    wanted = [("label", rules.label)]
+    wanted = [("label", rules.label)] if rules.needs_label else []
     if rules.id != DEFAULT_RULES.id:
         wanted.append(("id", rules.id))
     if rules.coarse != DEFAULT_RULES.coarse:

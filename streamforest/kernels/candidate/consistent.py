@@ -17,7 +17,7 @@ from streamforest.kernels.candidate.fringe import (
     observe_structure,
     open_block,
 )
-from streamforest.kernels.candidate.grow import answer_row, fill_fringe, split
+from streamforest.kernels.candidate.grow import answer_row, fill_fringe, split_and_total
 from streamforest.kernels.candidate.layout import Record, SharedArrays, Trees, count, descend
 from streamforest.kernels.core import rng
 from streamforest.kernels.core.array_table import ArrayTable, array
@@ -39,6 +39,7 @@ PARAMS = np.dtype(
         ("max_fringe_bytes", "i8"),
         ("max_nodes", "i8"),
         ("hard", "i8"),
+        ("balanced", "i8"),
     ],
     align=True,
 )
@@ -82,12 +83,15 @@ def _learn_estimation(
     y: int,
     p: Record,
     categorical: NDArray[np.uint8],
+    totals: NDArray[np.int64],
 ) -> None:
     """Estimation events feed the answers: this leaf's, and those its candidate children would give."""
     leaf = trees.leaf[t, i]
     if leaf.best != y:
         leaf.errors += 1
     count(trees, t, i, y, 1)
+    if p.balanced:
+        totals[t, y] += 1
     trees.tree[t].n_estimation += 1
     if leaf.active and leaf.met < FULL_COUNT:
         if leaf.block < 0:
@@ -108,6 +112,7 @@ def _learn_structure(
     n_features: int,
     categorical: NDArray[np.uint8],
     steps: NDArray[np.int64],
+    totals: NDArray[np.int64],
 ) -> None:
     """Structure events place the candidates, choose between them and split the leaf."""
     leaf = trees.leaf[t, i]
@@ -125,7 +130,7 @@ def _learn_structure(
         return
     c, gain = best_candidate(trees, t, i, m, ESTIMATION, alpha)
     if c >= 0 and (gain * UNIT > p.tau or leaf.n >= p.beta_factor * alpha):
-        split(trees, t, i, c, m, STREAMS, ESTIMATION, categorical)
+        split_and_total(trees, t, i, c, m, STREAMS, ESTIMATION, categorical, p.balanced, totals)
         _fill(trees, t, p, n_features)
 
 
@@ -162,7 +167,7 @@ def advance(
     trees, shared, own = _view(addresses)
     p = own.params[0]
     progress, routes = shared.progress, shared.routes
-    categorical, steps = shared.categorical, shared.steps
+    categorical, steps, totals = shared.categorical, shared.steps, shared.totals
     for t in range(first, last):
         this = trees.tree[t]
         for r in range(progress[t], x.shape[0]):
@@ -171,7 +176,18 @@ def advance(
             if learns and this.n_nodes == 1 and this.n_active == 0:
                 _fill(trees, t, p, n_features[r])
             if not answer_row(
-                trees, t, i, y[r], op[r], p.hard, p.n_splits, STREAMS, want, votes[r]
+                trees,
+                t,
+                i,
+                y[r],
+                op[r],
+                p.hard,
+                p.balanced,
+                totals,
+                p.n_splits,
+                STREAMS,
+                want,
+                votes[r],
             ):
                 return False
             routes[t] = i
@@ -179,9 +195,11 @@ def advance(
                 stream = stream_of(this.seed, this.n_seen, p.p_structure, p.p_ignore)
                 this.n_seen += 1
                 if stream == ESTIMATION:
-                    _learn_estimation(trees, t, i, x[r], y[r], p, categorical)
+                    _learn_estimation(trees, t, i, x[r], y[r], p, categorical, totals)
                 elif stream == STRUCTURE:
-                    _learn_structure(trees, t, i, x[r], y[r], p, n_features[r], categorical, steps)
+                    _learn_structure(
+                        trees, t, i, x[r], y[r], p, n_features[r], categorical, steps, totals
+                    )
             progress[t] = r + 1
     progress[first:last] = 0
     return True

@@ -6,12 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.candidate.fringe import growth, leaf_bytes, live_rows, n_dimensions
-from streamforest.kernels.candidate.layout import Trees, clear_candidates, new_leaf, vote
+from streamforest.kernels.candidate.layout import (
+    Trees,
+    add_to_totals,
+    clear_candidates,
+    new_leaf,
+    vote,
+)
 from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.operations import LEARN, PREDICT
 
 # What an arena lacks, in the order of the `want` array that kernels fill in before they return.
-WANT_NODES, WANT_HIST, WANT_BLOCK, WANT_POINT = range(4)
+WANT_NODES, WANT_HIST, WANT_BLOCK, WANT_POINT, WANT_CLASSES = range(5)
 UNBOUNDED = (1 << 62) - 1
 
 
@@ -231,6 +237,8 @@ def answer_row(
     y: int,
     op: int,
     hard: int,
+    balanced: int,
+    totals: NDArray[np.int64],
     m: int,
     streams: int,
     want: NDArray[np.int64],
@@ -240,8 +248,36 @@ def answer_row(
 
     False, before anything has changed, if there is no room to learn the row, with `want` filled in.
     """
-    if op & LEARN and not has_room(trees, t, i, y, m, streams, want):
-        return False
+    if op & LEARN:
+        want[WANT_CLASSES] = y + 1 if balanced else 0
+        if not has_room(trees, t, i, y, m, streams, want):
+            return False
+        if want[WANT_CLASSES] > totals.shape[1]:
+            return False
     if op & PREDICT:
-        vote(trees, t, i, hard, votes)
+        vote(trees, t, i, hard, balanced, totals, votes)
     return True
+
+
+@kernel
+def split_and_total(
+    trees: Trees,
+    t: int,
+    i: int,
+    c: int,
+    m: int,
+    streams: int,
+    fed_by: int,
+    categorical: NDArray[np.uint8],
+    balanced: int,
+    totals: NDArray[np.int64],
+) -> None:
+    """`split`, with the totals of classes kept up to date: children need not inherit every event."""
+    if not balanced:
+        split(trees, t, i, c, m, streams, fed_by, categorical)
+        return
+    add_to_totals(trees, t, i, -1, totals)
+    split(trees, t, i, c, m, streams, fed_by, categorical)
+    left = trees.node[t, i].left
+    add_to_totals(trees, t, left, 1, totals)
+    add_to_totals(trees, t, left + 1, 1, totals)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.kernels.core.array_table import array
-from streamforest.kernels.core.compiling import kernel
+from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.rng import GOLDEN, mix
 
 Record = Any
@@ -62,7 +62,9 @@ LEAF = np.dtype(
         ("n", "i8"),  # events in the histogram
         ("best", "i4"),  # its most frequent class, the first seen on a tie; -1: none
         ("active", "i4"),  # 1 while in the fringe
-        ("errors", "i8"),  # estimation events the leaf's own answer got wrong, see ŝ
+        # two streams: estimation events the leaf's own answer got wrong, see ŝ; one stream: events that
+        # the histogram had when the leaf was born
+        ("errors", "i8"),
         ("born", "i8"),  # the tree's n_estimation when the leaf's statistics began
         # the candidate splits, while active; see fringe.py
         ("block", "i8"),  # offset in `block`; -1: no event has come yet
@@ -103,6 +105,8 @@ class SharedArrays(NamedTuple):
     progress: Annotated[NDArray[np.int64], array(np.int64, "trees")]
     routes: Annotated[NDArray[np.int64], array(np.int64, "trees")]
     categorical: Annotated[NDArray[np.uint8], array(np.uint8, "known features")]
+    # events of each class in all leaves of a tree; kept for balanced votes only
+    totals: Annotated[NDArray[np.int64], array(np.int64, "trees", "totalled classes")]
 
 
 @kernel
@@ -221,10 +225,63 @@ def count(trees: Trees, t: int, i: int, y: int, w: int) -> None:
 
 
 @kernel
-def vote(trees: Trees, t: int, i: int, hard: int, votes: NDArray[np.int64]) -> None:
+def add_to_totals(trees: Trees, t: int, i: int, sign: int, totals: NDArray[np.int64]) -> None:
+    """Count the events of leaf `i` in the totals of its tree (`sign` 1), or take them out (-1)."""
+    leaf = trees.leaf[t, i]
+    for k in range(leaf.n_classes):
+        totals[t, trees.hist[t, leaf.hist + k]] += sign * trees.hist[t, leaf.hist + leaf.room + k]
+
+
+@routine
+def fill_totals(trees: Trees, totals: NDArray[np.int64]) -> None:
+    """The totals of all trees, from nothing."""
+    for t in range(trees.tree.shape[0]):
+        for i in range(trees.tree[t].n_nodes):
+            add_to_totals(trees, t, i, 1, totals)
+
+
+@kernel
+def _vote_balanced(
+    trees: Trees, t: int, i: int, hard: int, totals: NDArray[np.int64], votes: NDArray[np.int64]
+) -> None:
+    """The answer of leaf `i` if all classes were equally frequent: count by the class's total."""
+    leaf = trees.leaf[t, i]
+    total = 0.0
+    top = 0.0
+    best = -1
+    for k in range(leaf.n_classes):
+        y = trees.hist[t, leaf.hist + k]
+        share = trees.hist[t, leaf.hist + leaf.room + k] / totals[t, y]
+        total += share
+        if share > top or (share == top and y < best):
+            top = share
+            best = y
+    if hard:
+        votes[best] += np.int64(VOTE_UNIT)
+        return
+    unit = VOTE_UNIT / total
+    for k in range(leaf.n_classes):
+        y = trees.hist[t, leaf.hist + k]
+        share = trees.hist[t, leaf.hist + leaf.room + k] / totals[t, y]
+        votes[y] += np.int64(np.rint(share * unit))
+
+
+@kernel
+def vote(
+    trees: Trees,
+    t: int,
+    i: int,
+    hard: int,
+    balanced: int,
+    totals: NDArray[np.int64],
+    votes: NDArray[np.int64],
+) -> None:
     """Add the answer of leaf `i` to `votes`; a leaf without events says nothing."""
     leaf = trees.leaf[t, i]
     if leaf.n == 0:
+        return
+    if balanced:
+        _vote_balanced(trees, t, i, hard, totals, votes)
         return
     if hard:
         votes[leaf.best] += np.int64(VOTE_UNIT)

@@ -19,7 +19,7 @@ from streamforest.kernels.candidate.fringe import (
     observe_structure,
     open_block,
 )
-from streamforest.kernels.candidate.grow import answer_row, fill_fringe, split
+from streamforest.kernels.candidate.grow import answer_row, fill_fringe, split_and_total
 from streamforest.kernels.candidate.layout import (
     Record,
     SharedArrays,
@@ -44,6 +44,7 @@ PARAMS = np.dtype(
         ("max_fringe_bytes", "i8"),
         ("max_nodes", "i8"),
         ("hard", "i8"),
+        ("balanced", "i8"),
     ],
     align=True,
 )
@@ -116,8 +117,11 @@ def _learn(
     ready: bool,
     categorical: NDArray[np.uint8],
     steps: NDArray[np.int64],
+    totals: NDArray[np.int64],
 ) -> None:
     count(trees, t, i, y, w)
+    if p.balanced:
+        totals[t, y] += w
     leaf = trees.leaf[t, i]
     if not leaf.active or leaf.met >= FULL_COUNT:
         return
@@ -131,11 +135,14 @@ def _learn(
     row = class_row(trees, t, i, y, m, STREAMS)
     for _ in range(w):
         observe_structure(trees, t, i, x, row, m, categorical, steps)
-    if leaf.n < p.min_samples:
+    if leaf.n - leaf.errors < p.min_samples:  # met since its birth: inherited events do not count
         return
     c, gain = best_candidate(trees, t, i, m, ALL, 1.0)
     if c >= 0 and gain * UNIT >= p.min_gain:
-        split(trees, t, i, c, m, STREAMS, ALL, categorical)
+        split_and_total(trees, t, i, c, m, STREAMS, ALL, categorical, p.balanced, totals)
+        left = trees.node[t, i].left
+        for side in range(2):
+            trees.leaf[t, left + side].errors = trees.leaf[t, left + side].n
         _fill(trees, t, p, n_features)
 
 
@@ -214,7 +221,7 @@ def advance(
     trees, shared, own = _view(addresses)
     p = own.params[0]
     progress, routes = shared.progress, shared.routes
-    categorical, steps = shared.categorical, shared.steps
+    categorical, steps, totals = shared.categorical, shared.steps, shared.totals
     for t in range(first, last):
         this = trees.tree[t]
         for r in range(progress[t], x.shape[0]):
@@ -223,7 +230,18 @@ def advance(
             if learns and this.n_nodes == 1 and this.n_active == 0:
                 _fill(trees, t, p, n_features[r])
             if not answer_row(
-                trees, t, i, y[r], op[r], p.hard, p.n_thresholds, STREAMS, want, votes[r]
+                trees,
+                t,
+                i,
+                y[r],
+                op[r],
+                p.hard,
+                p.balanced,
+                totals,
+                p.n_thresholds,
+                STREAMS,
+                want,
+                votes[r],
             ):
                 return False
             routes[t] = i
@@ -250,6 +268,7 @@ def advance(
                         ready,
                         categorical,
                         steps,
+                        totals,
                     )
             progress[t] = r + 1
     progress[first:last] = 0

@@ -6,82 +6,20 @@ same events give the same bits whatever the batch size or the number of threads.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba import njit
-from numba.core.caching import _CacheLocator
+from numba import njit, types
 
-_KEPT_CACHES = 8
+from streamforest.kernels.core import cache
 
-
-def _cache_folder() -> Path:
-    """A cache that belongs to exactly these sources.
-
-    numba looks whether the file of a cached function has changed, not whether a function inlined
-    into it has: after an upgrade it would go on running the old one. A folder named after the
-    sources cannot be stale. It stands in NUMBA_CACHE_DIR, or in the user's cache folder; of other
-    versions the few that were used last are kept. Every environment and checkout with the same
-    sources uses the same folder (`KernelCacheLocator`).
-    """
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    base = Path(os.environ.get("NUMBA_CACHE_DIR") or os.path.join(home, "streamforest"))
-    folder = base / f"kernels-{digest.hexdigest()[:16]}"
-    try:
-        if folder.exists():
-            os.utime(folder)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            others = sorted(base.glob("kernels-*"), key=lambda path: path.stat().st_mtime)
-            for old in others[:-_KEPT_CACHES]:
-                shutil.rmtree(old, ignore_errors=True)
-    except OSError:
-        pass  # nowhere to write: numba says so, or compiles at every start
-    return folder
-
-
-_FOLDER = _cache_folder()
 _config: Any = numba.config
+_plain_type: Any = types.unliteral
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class KernelCacheLocator(_CacheLocator):
-    """Where numba keeps a compiled function: by its module's name, whatever path it was installed under.
-
-    numba's own locators add the path and the time of the source file, so that each new environment
-    would compile everything again. The folder's name already says which sources these are.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._module = function.__module__.rpartition("kernels.")[2]
-        self._line = function.__code__.co_firstlineno
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator:
-        """The locator of a function; numba calls this."""
-        return cls(py_func)
-
-    def get_cache_path(self) -> str:
-        """A folder for each room."""
-        return str(_FOLDER / self._module.rpartition(".")[0])
-
-    def get_source_stamp(self) -> str:
-        """The same for all functions of these sources."""
-        return _FOLDER.name
-
-    def get_disambiguator(self) -> str:
-        """Tells functions of the same name apart."""
-        return f"{self._module}-{self._line}"
 
 
 def kernel(function: _Function) -> _Function:
@@ -104,14 +42,31 @@ def routine(function: _Function) -> _Function:
 
 def _compile(function: _Function, inline: bool) -> _Function:
     before = _config.CACHE_DIR, getattr(_config, "CACHE_LOCATOR_CLASSES", "")
-    _config.CACHE_DIR = str(_FOLDER)  # for a numba without the other setting
-    _config.CACHE_LOCATOR_CLASSES = f"{KernelCacheLocator.__module__}.{KernelCacheLocator.__name__}"
+    module = cache.name_of(function)
+    keep = cache.is_writable(module)
+    _config.CACHE_DIR = str(cache.folder(module))  # for a numba without the other setting
+    _config.CACHE_LOCATOR_CLASSES = f"{cache.__name__}.{cache.KernelCacheLocator.__name__}"
     try:
-        cache = os.access(_FOLDER, os.W_OK)
-        compile_it = njit(cache=cache, nogil=True, error_model="numpy", forceinline=inline)
-        return cast(_Function, compile_it(function))
+        compile_it = njit(cache=keep, nogil=True, error_model="numpy", forceinline=inline)
+        return cast(_Function, _once_for_constants(compile_it(function)))
     finally:
         _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = before
+
+
+def _once_for_constants(compiled: Any) -> Any:
+    """Have a constant argument compiled as any number of its type.
+
+    numba compiles a function once more for each constant that it is called with, a fifth of all compiling.
+    Inlined functions know their constants without that.
+    """
+    template_for = compiled.get_call_template
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        plain = {name: _plain_type(kind) for name, kind in dict(kws).items()}
+        return template_for([_plain_type(kind) for kind in args], plain)
+
+    compiled.get_call_template = get_call_template
+    return compiled
 
 
 _NOTICE_AFTER = 2.5  # seconds; loading from the cache is quicker than this, compiling is not

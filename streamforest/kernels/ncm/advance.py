@@ -42,16 +42,12 @@ from streamforest.kernels.ncm.row_memory import fill_in, training_rows_of_leaf
 
 WANT_TREE, WANT_ARRAY, WANT_ROWS = range(3)
 """What `want` says when an array is too small: of which tree, which array, for how many rows."""
-
 LEAF, BEST = range(2)
 """What `routes` keeps of a tree and the last row: its leaf, and the class with the most votes there."""
 
 SQRT, LOG, SHARE, FIXED = range(4)
 """How many centroids a node may have, by the number of classes."""
-
-_MEANS = -1
-"""Where `progress` says whether the class means have processed the batch."""
-
+_MEANS = -1  # where `progress` says whether the class means have processed the batch
 _ERROR_RATE = 0.01
 _AT_ONCE = 8  # rows that descend a tree side by side
 
@@ -155,7 +151,7 @@ def grow_leaf(
     n_centroids = centroids_for(classes, p)
     info = tree.info[0]
     here = tree.node[i]
-    k = 1 if p.svm else max(2, min(n_centroids, here.n_classes))
+    k = 1 if p.svm else max(2, n_centroids if p.sets else min(n_centroids, here.n_classes))
     if info.n_nodes + 2 > p.max_nodes or info.n_rows + k > p.max_rows:
         here.due = 0  # the tree is full, whatever the rows are
         return FITS

@@ -57,15 +57,14 @@ def out_of_bag(
     slots: NDArray[np.int32],
     of_class: NDArray[np.int64],
     balanced: int,
-) -> tuple[int, int]:
-    """Rows outside both the bag that grew the splits and the bag that filled the leaves: how many of them
-    the tree alone gets wrong, and how many there are. A row that is newer than the splits is outside the
-    first bag.
+) -> tuple[int, int, int, int]:
+    """Rows outside both the bag that grew the splits and the bag that filled the leaves: how many of those
+    older than the splits the tree alone gets wrong, how many there are, and the same of newer rows, which
+    are outside the first bag by their age.
     """
     info = tree.info[0]
     favours = np.full(info.n_nodes, -2, np.int32)
-    wrong = 0
-    total = 0
+    wrong, total, wrong_new, total_new = 0, 0, 0, 0
     for b in range(slots.shape[0]):
         slot = slots[b]
         number = memory.number[slot]
@@ -76,6 +75,11 @@ def out_of_bag(
         i = tree.leaf[slot]
         if favours[i] == -2:
             favours[i] = favourite(tree, i, of_class, balanced)
-        total += 1
-        wrong += favours[i] != memory.label[slot]
-    return wrong, total
+        missed = favours[i] != memory.label[slot]
+        if number < info.born:
+            total += 1
+            wrong += missed
+        else:
+            total_new += 1
+            wrong_new += missed
+    return wrong, total, wrong_new, total_new

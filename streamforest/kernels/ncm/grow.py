@@ -1,6 +1,6 @@
 """Growing an NCM tree: from the rows of one leaf to a subtree.
 
-Ristin 2016, section 3.2: a node draws some of the classes it sees, takes their means at the node as
+Ristin 2016, section 3.4: a node draws some of the classes it sees, takes their means at the node as
 centroids, and sends each row to the side of its nearest centroid; sides are chosen by information gain.
 """
 
@@ -17,6 +17,7 @@ from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.simd_dot import add_times, dot, through
 from streamforest.kernels.ncm.layout import Record, Tree, clipped, clipped_float32, nearest
 from streamforest.kernels.ncm.leaves import link, new_leaf
+from streamforest.kernels.ncm.regularised import split_regularised
 from streamforest.kernels.ncm.side_search import gather_cells, search_sides
 from streamforest.kernels.ncm.svm import split_plane
 
@@ -31,6 +32,7 @@ class TrainingRows(NamedTuple):
     slot: NDArray[np.int32]
     label: NDArray[np.int32]
     times: NDArray[np.int32]  # in the bag; 0: the row gets a leaf, but chooses no split
+    upper: NDArray[np.int32]  # code of the category, see `regularised.category_of`
 
 
 @routine
@@ -90,7 +92,7 @@ def grow(
                 total += w
         tested = False
         split = False
-        k = 1 if p.svm else max(2, min(n_centroids, seen))
+        k = 1 if p.svm else max(2, n_centroids if p.sets else min(n_centroids, seen))
         fits = info.n_nodes + 2 <= p.max_nodes and info.n_rows + k <= p.max_rows
         if seen >= 2 and total > 2 * p.mu and fits:
             if info.n_nodes + 2 > tree.node.shape[0]:
@@ -119,6 +121,11 @@ def grow(
                     table,
                     cell,
                 )
+            elif p.sets:
+                split = split_regularised(
+                    tree, i, training.z, training.upper, order, which, times, low, high, present,
+                    seen, n_centroids, p, start, table, cell,
+                )  # fmt: skip
             else:
                 split = _split_nearest(
                     tree, i, training, order, which, times, low, high, present, n_of, seen, k, p,

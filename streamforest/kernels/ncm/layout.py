@@ -82,6 +82,8 @@ PARAMS = np.dtype(
         ("assignments", "i8"),  # sides tried at random; 0: greedy flips
         ("starts", "i8"),  # of greedy flips
         ("candidates", "i8"),  # planes tried
+        ("svm_passes", "f8"),  # steps of descent for each row
+        ("svm_penalty", "f8"),  # on the length of a plane
         ("planes", "i8"),  # 1: two centroids are kept as the plane between them
         ("bagged", "i8"),  # 1: each tree has each row Poisson(1) times
         ("balanced", "i8"),  # 1: a leaf's count of a class is divided by the class' rows in memory
@@ -92,6 +94,10 @@ PARAMS = np.dtype(
         ("amount", "f8"),  # and the factor, share or number in that rule
         ("max_nodes", "i8"),
         ("max_rows", "i8"),  # centroids of a tree
+        ("sets", "i8"),  # sets of centroids tried at a node; 0: one, of a fixed size
+        ("lambda_reg", "f8"),  # what a centroid costs, in nats
+        ("lambda_coarse", "f8"),  # weight of the gain of categories; 0: there are none
+        ("joint", "i8"),  # 1: that gain is over rows without a class only
     ],
     align=True,
 )
@@ -140,6 +146,8 @@ class Memory(NamedTuple):
     label: Annotated[NDArray[np.int32], array(np.int32, "slots")]
     # of the row; -1: the slot is free
     number: Annotated[NDArray[np.int64], array(np.int64, "slots")]
+    # code of its category, see `regularised.category_of`
+    upper: Annotated[NDArray[np.int32], array(np.int32, "slots")]
 
 
 class Columns(NamedTuple):

@@ -225,14 +225,16 @@ def training_rows(
     z = np.empty((n, width), np.float32)
     label = np.empty(n, np.int32)
     times = np.empty(n, np.int32)
+    upper = np.empty(n, np.int32)
     for a in range(n):
         slot = slots[a]
         label[a] = memory.label[slot]
+        upper[a] = memory.upper[slot]
         times[a] = times_in_bag(seed, bag, memory.number[slot], bagged)
         for f in range(width):
             v = memory.rows[slot, f]
             z[a, f] = v if v == v else fill[f]
-    return TrainingRows(z, slots, label, times)
+    return TrainingRows(z, slots, label, times, upper)
 
 
 @routine

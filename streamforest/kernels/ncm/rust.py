@@ -18,7 +18,6 @@ from streamforest.kernels.ncm.leaves import count, hist_room, uncount
 from streamforest.kernels.ncm.row_memory import fill_in
 from streamforest.kernels.ncm.svm import (
     descend_hinge,
-    rate_of,
     scaled_rows,
     split_value,
     steps_of,
@@ -89,7 +88,7 @@ def take_in(
     start = rng.key(info.seed, rng.NCM_SPLIT, info.draws)
     info.draws += 1
     if p.svm:
-        _refit_plane(tree, i, training, which, seen, total, new, place, start, table)
+        _refit_plane(tree, i, training, which, seen, total, new, place, p, start, table)
     else:
         _refit_means(tree, i, training, which, seen, total, new, place, n_centroids, start, table)
     return FITS
@@ -183,6 +182,7 @@ def _refit_plane(
     total: NDArray[np.int32],
     new: NDArray[np.int32],
     place: NDArray[np.int32],
+    p: Record,
     start: np.uint64,
     table: NDArray[np.int64],
 ) -> None:
@@ -196,7 +196,8 @@ def _refit_plane(
     width = tree.cen.shape[1]
     order = np.arange(m).astype(np.int32)
     u, mean = scaled_rows(tree, training.z, order, 0, m)
-    steps, rate = steps_of(m), rate_of(u)
+    steps = steps_of(m, p)
+    weight = np.zeros(m, np.int32)
     lean = np.zeros(seen)
     for a in range(m):
         if training.times[a] > 0:
@@ -222,14 +223,16 @@ def _refit_plane(
             lean[y] = 1.0 if way == 0 else -1.0
             for a in range(m):
                 sign[a] = np.float32(0.0)
+                weight[a] = 0
                 if training.times[a] > 0 and not is_new[which[a]]:
+                    weight[a] = training.times[a]
                     sign[a] = np.float32(1.0) if lean[which[a]] > 0 else np.float32(-1.0)
             bias = dot(mean, 0, tree.cen, row) - tree.half[row]
             for f in range(width):
                 scale = np.sqrt(tree.metric[0, f])
                 plane[0, f] = tree.cen[row, f] / scale if scale > 0 else np.float32(0.0)
             key = rng.mix(start + np.uint64(2 * c + way + 1) * rng.GOLDEN)
-            bias = descend_hinge(u, sign, _present(sign), steps, rate, key, plane, bias)
+            bias = descend_hinge(u, sign, weight, steps, p.svm_penalty, key, plane, bias)
             for a in range(m):
                 right[a] = 0 if dot(u, a, plane, 0) + np.float32(bias) > 0 else 1
             value = _children_value(right, which, training.times, n_left, total, table)
@@ -242,15 +245,6 @@ def _refit_plane(
             tree.half[row] = tree.half[spare]
             for f in range(width):
                 tree.cen[row, f] = tree.cen[spare, f]
-
-
-@kernel
-def _present(sign: NDArray[np.float32]) -> NDArray[np.int32]:
-    """1 for rows that have a side."""
-    out = np.zeros(sign.shape[0], np.int32)
-    for a in range(sign.shape[0]):
-        out[a] = 1 if sign[a] != 0 else 0
-    return out
 
 
 @routine

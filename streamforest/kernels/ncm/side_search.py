@@ -68,7 +68,7 @@ def gather_cells(
 
 
 @kernel
-def _start_of(
+def start_of(
     cells: Cells, side: NDArray[np.uint8], left: NDArray[np.int32], table: NDArray[np.int64]
 ) -> tuple[int, int]:
     """Count the rows of each class on the left; returns the rows there, and the entropy of both sides."""
@@ -86,7 +86,7 @@ def _start_of(
 
 
 @kernel
-def _flip(
+def flip(
     cells: Cells, j: int, sign: int, n_left: int, left: NDArray[np.int32], table: NDArray[np.int64]
 ) -> int:
     """How the entropy of both sides changes when cell `j` changes sides (`sign` 1: to the left)."""
@@ -104,7 +104,7 @@ def _flip(
 
 
 @kernel
-def _draw_sides(start: np.uint64, number: int, side: NDArray[np.uint8]) -> None:
+def draw_sides(start: np.uint64, number: int, side: NDArray[np.uint8]) -> None:
     """The `number`-th random assignment of a sequence."""
     k = side.shape[0]
     words = (k + _WORD - 1) // _WORD
@@ -145,15 +145,15 @@ def search_sides(
                 for j in range(k):
                     side[j] = np.uint8(((a + 1) >> j) & 1)
             else:
-                _draw_sides(start, a, side)
-            n_left, value = _start_of(cells, side, left, table)
+                draw_sides(start, a, side)
+            n_left, value = start_of(cells, side, left, table)
             if n_left > mu and cells.rows - n_left > mu and value < least:
                 least = value
                 best[:] = side
         return least < before
     for s in range(starts):
-        _draw_sides(start, s, side)
-        n_left, value = _start_of(cells, side, left, table)
+        draw_sides(start, s, side)
+        n_left, value = start_of(cells, side, left, table)
         fits = n_left > mu and cells.rows - n_left > mu
         stale = 0
         j = 0
@@ -163,7 +163,7 @@ def search_sides(
             sign = 1 if side[j] == 1 else -1
             after = n_left + sign * cells.size[j]
             room = min(after, cells.rows - after)
-            change = _flip(cells, j, sign, n_left, left, table)
+            change = flip(cells, j, sign, n_left, left, table)
             # better, or at least towards enough rows on both sides
             if (room > mu and change < 0) if fits else room > min(n_left, cells.rows - n_left):
                 side[j] = 1 - side[j]

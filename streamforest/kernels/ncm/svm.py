@@ -1,7 +1,8 @@
-"""Splits by a plane: a linear SVM between two groups of classes (Ristin 2016, section 3.3).
+"""Splits by a plane: a linear SVM between two groups of classes (Ristin 2016, section 3.2).
 
 Every class of a node gets a random side, and a plane between the sides is fitted by stochastic gradient
-descent on the hinge loss. Of several such planes the one with the largest information gain is taken.
+descent on the hinge loss with a penalty on its length; a row counts as often as the bag has it. Of
+several such planes the one with the largest information gain is taken.
 """
 
 from __future__ import annotations
@@ -15,8 +16,19 @@ from streamforest.kernels.core.entropy import xlogx
 from streamforest.kernels.core.simd_dot import add_times, dot
 from streamforest.kernels.ncm.layout import Record, Tree, clipped, clipped_float32
 
-_STEPS = (200, 2_000)  # of descent: twice the rows, within these
+_STEPS = (100, 1_000)  # of descent for each pass asked for: as many as there are rows, within these
 _RATE = np.float32(0.5)  # first step over the mean square length of a row; falls to a quarter
+_LEAST_SCALE = 1e-3
+
+
+@kernel
+def rate_of(u: NDArray[np.float32]) -> float:
+    """The first step of descent: over the mean square length of the rows."""
+    total = 0.0
+    n = min(u.shape[0], 64)
+    for a in range(n):
+        total += dot(u, a, u, a)
+    return float(_RATE / max(total / n, 1e-12))
 
 
 @routine
@@ -25,28 +37,46 @@ def descend_hinge(
     sign: NDArray[np.float32],
     times: NDArray[np.int32],
     steps: int,
-    rate: float,
+    penalty: float,
     start: np.uint64,
     plane: NDArray[np.float32],
     bias: float,
 ) -> float:
     """Fit `plane` (one row) to rows `u` with their signs, and return the bias.
 
-    Descent starts from the given plane and bias. Rows are drawn at random; those outside the bag are
-    skipped.
+    Stochastic gradient descent on Σ times·max(0, 1 − sign·(w·u + b)) / Σ times + λ·|w|² / 2, from the given
+    plane and bias on; λ is `penalty` times the mean square length of a row. Rows are drawn at random among
+    those with a weight.
     """
-    n = u.shape[0]
     width = u.shape[1]
+    inside = np.empty(u.shape[0], np.int32)
+    n = 0
+    for a in range(u.shape[0]):
+        if times[a] > 0:
+            inside[n] = a
+            n += 1
     b = np.float32(bias)
+    if n == 0:
+        return float(b)
+    rate = rate_of(u)
+    scale = 1.0  # w is the plane times this: shrinking it is one product a step
     for s in range(steps):
-        a = rng.below(start, s, n)
-        if times[a] == 0:
-            continue
-        if sign[a] * (dot(u, a, plane, 0) + b) < np.float32(1.0):
-            step = np.float32(rate / (1.0 + 3.0 * s / steps)) * sign[a]
+        a = inside[rng.below(start, s, n)]
+        fall = 1.0 + 3.0 * s / steps
+        margin = sign[a] * (np.float32(scale) * dot(u, a, plane, 0) + b)
+        scale *= 1.0 - float(_RATE) * penalty / fall
+        if margin < np.float32(1.0):
+            step = np.float32(rate / fall) * sign[a] * np.float32(times[a])
+            part = step / np.float32(scale)
             for f in range(width):
-                plane[0, f] += step * u[a, f]
+                plane[0, f] += part * u[a, f]
             b += step
+        if scale < _LEAST_SCALE:
+            for f in range(width):
+                plane[0, f] *= np.float32(scale)
+            scale = 1.0
+    for f in range(width):
+        plane[0, f] *= np.float32(scale)
     return float(b)
 
 
@@ -97,19 +127,9 @@ def scaled_rows(
 
 
 @kernel
-def rate_of(u: NDArray[np.float32]) -> float:
-    """The first step of descent: over the mean square length of the rows."""
-    total = 0.0
-    n = min(u.shape[0], 64)
-    for a in range(n):
-        total += dot(u, a, u, a)
-    return float(_RATE / max(total / n, 1e-12))
-
-
-@kernel
-def steps_of(n: int) -> int:
+def steps_of(n: int, p: Record) -> int:
     """Steps of descent for so many rows."""
-    return min(max(2 * n, _STEPS[0]), _STEPS[1])
+    return int(p.svm_passes * min(max(n, _STEPS[0]), _STEPS[1]))
 
 
 @kernel
@@ -148,7 +168,7 @@ def split_plane(
     width = tree.cen.shape[1]
     u, mean = scaled_rows(tree, z, order, low, high)
     weight = times[low:high]
-    steps, rate = steps_of(n), rate_of(u)
+    steps = steps_of(n, p)
     of_class = np.zeros(seen, np.int32)
     for b in range(low, high):
         if times[b] > 0:
@@ -169,7 +189,7 @@ def split_plane(
         for b in range(n):
             sign[b] = side[which[low + b]] if weight[b] > 0 else np.float32(0.0)
         plane[:] = 0
-        bias = descend_hinge(u, sign, weight, steps, rate, rng.mix(key), plane, 0.0)
+        bias = descend_hinge(u, sign, weight, steps, p.svm_penalty, rng.mix(key), plane, 0.0)
         for b in range(n):
             right[b] = 0 if dot(u, b, plane, 0) + np.float32(bias) > 0 else 1
         left, value = split_value(right, which, times, low, n_left, of_class, table)

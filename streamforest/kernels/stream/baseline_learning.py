@@ -1,4 +1,4 @@
-"""How the two baselines learn, fade and stay within their bound on bytes."""
+"""How the two baselines learn, and stay within their bound on bytes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streamforest.kernels.candidate.layout import VOTE_UNIT
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.operations import LEARN
+from streamforest.kernels.stream.baseline_epochs import LEAST, settle_feature
 from streamforest.kernels.stream.baselines import (
     BIAS,
     BIAS_SQUARES,
@@ -24,7 +25,6 @@ from streamforest.kernels.stream.baselines import (
     MEAN,
     PLANES,
     SILENT,
-    SMALLEST,
     SQUARES,
     T_COUNT,
     T_LOG,
@@ -44,14 +44,8 @@ from streamforest.kernels.stream.baselines import (
     standardise,
 )
 
-FADE_EVERY = 512
-"""Learned events between two fadings."""
-
-_MEMORY = 2000.0  # events that naive Bayes looks back on
-_STEP_MEMORY = 5000.0  # events that the linear rule's step sizes look back on
 _STEP_START = 1e-2
 _NO_PULL = 1e-3  # gradients below this are left out
-_LEAST = 1e-30  # a count that has faded to this stays there: the value has been met
 
 WANT_CLASSES, WANT_FEATURES, WANT_ROWS = range(3)
 
@@ -111,19 +105,13 @@ def _learn_linear(
                 p.table[T_WEIGHT, row, c] -= step * score[c] / root
 
 
-@routine
-def _settle_feature(p: Baselines, spread: NDArray[np.float64], f: int) -> None:
-    for c in range(p.size[CLASSES]):
-        settle(p, spread, f, c)
-
-
 @kernel
 def _give_up_table(p: Baselines, spread: NDArray[np.float64], f: int) -> None:
     """A number has too many values to be counted: a Gaussian from here on."""
     p.room[f] = 0
     p.met[f] = FEW + 1
     p.size[LIVE] -= FEW
-    _settle_feature(p, spread, f)
+    settle_feature(p, spread, f)
 
 
 @kernel
@@ -145,7 +133,7 @@ def _row_to_count(
         row = p.first[f] + p.met[f]
         p.value[f, p.met[f]] = v
     p.met[f] += 1
-    _settle_feature(p, spread, f)
+    settle_feature(p, spread, f)
     return row
 
 
@@ -285,8 +273,8 @@ def _make_room(
             p.met[f] = FEW + 1
     p.size[FEATURES] = features
     for c in range(p.size[CLASSES], classes):
-        p.share[N, c] = _LEAST
-        p.share[LOG_N, c] = math.log(_LEAST)
+        p.share[N, c] = LEAST
+        p.share[LOG_N, c] = math.log(LEAST)
         for f in range(features):
             settle(p, spread, f, c)
     p.size[CLASSES] = classes
@@ -357,79 +345,3 @@ def advance(
                 _count_values(p, spread, x, r, active, n_active, y[r], categorical)
             _learn_bayes(p, spread, x, r, active, n_active, y[r], categorical, zero)
     return 2 * len(x)
-
-
-@kernel
-def _pooled(p: Baselines, f: int) -> tuple[float, float]:
-    """Mean and variance of the values of feature `f` that naive Bayes has learned, of all classes."""
-    count = 0.0
-    mean = 0.0
-    for c in range(p.size[CLASSES]):
-        count += p.plane[COUNT, f, c]
-        mean += p.plane[COUNT, f, c] * p.plane[MEAN, f, c]
-    if not count > 0.0:
-        return 0.0, 0.0
-    mean /= count
-    square = 0.0
-    for c in range(p.size[CLASSES]):
-        off = p.plane[MEAN, f, c] - mean
-        square += p.plane[COUNT, f, c] * (p.plane[VARIANCE, f, c] + off * off)
-    return mean, square / count
-
-
-@routine
-def settle_spread(
-    p: Baselines,
-    mean: NDArray[np.float64],
-    variance: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    everything: bool,
-    zero: int,
-) -> None:
-    """Mean and variance of the features as of this epoch, and what naive Bayes makes of them.
-
-    That is made anew for features that had no variance before; for all if `everything`. Of sparse rows
-    naive Bayes wants mean and variance of the numbers other than 0, the linear rule the root mean square.
-    """
-    for f in range(min(p.size[FEATURES], mean.shape[0])):
-        flat = not spread[1, f] > SMALLEST
-        if zero:
-            spread[0, f], spread[1, f] = _pooled(p, f)
-            square = variance[f] + mean[f] * mean[f]
-        else:
-            spread[0, f] = mean[f]
-            spread[1, f] = variance[f]
-            square = variance[f]
-        spread[2, f] = 1.0 / math.sqrt(square) if square > SMALLEST else 0.0
-        if everything or (flat and spread[1, f] > SMALLEST):
-            _settle_feature(p, spread, f)
-
-
-@routine
-def fade(p: Baselines) -> None:
-    """Forget a little of the past; `settle_spread` of everything has to follow."""
-    keep = math.exp(-FADE_EVERY / _MEMORY)
-    keep_steps = math.exp(-FADE_EVERY / _STEP_MEMORY)
-    for c in range(p.size[CLASSES]):
-        p.share[N, c] = max(_LEAST, keep * p.share[N, c])
-        p.share[LOG_N, c] = math.log(p.share[N, c])
-        p.share[BIAS_SQUARES, c] *= keep_steps
-        p.present[c] *= keep
-    for f in range(p.size[FEATURES]):
-        for c in range(p.size[CLASSES]):
-            p.plane[COUNT, f, c] *= keep
-            p.plane[SQUARES, f, c] *= keep_steps
-    for row in range(p.size[TOP]):
-        for c in range(p.size[CLASSES]):
-            if p.table[T_COUNT, row, c] > 0.0:
-                p.table[T_COUNT, row, c] = max(_LEAST, keep * p.table[T_COUNT, row, c])
-                p.table[T_LOG, row, c] = math.log(p.table[T_COUNT, row, c] + 1.0)
-            p.table[T_SQUARES, row, c] *= keep_steps
-
-
-@routine
-def take_logs(p: Baselines) -> None:
-    """The logarithms that a snapshot leaves out; `T_LOG` follows from the counts."""
-    for row in range(p.size[TOP]):
-        for c in range(p.size[CLASSES]):
-            p.table[T_LOG, row, c] = math.log(p.table[T_COUNT, row, c] + 1.0)

@@ -138,13 +138,3 @@ def vote_power(voter: NDArray[np.void]) -> float:
     observed = max(squares / n - mean * mean, 1e-12)
     expected = mean * (1.0 - mean) * ACCURACY_RATE / (2.0 - ACCURACY_RATE)
     return _VOTE_POWER * max(0.0, 1.0 - float(expected / observed))
-
-
-@routine
-def fits_float32(x: NDArray[np.float64], largest: float) -> bool:
-    """Whether the ring can hold every value of a row (NaN is missing, and fits)."""
-    for r in range(x.shape[0]):
-        for f in range(x.shape[1]):
-            if x[r, f] > largest or x[r, f] < -largest:
-                return False
-    return True

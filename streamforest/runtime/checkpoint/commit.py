@@ -15,17 +15,18 @@ from dataclasses import dataclass, field
 import msgspec
 
 from streamforest.errors import BrokerError
-from streamforest.io.codec.predictions import encode_pack
+from streamforest.io.codec.events import pack_predictions
 from streamforest.io.log import CommitInDoubt, Log, OutputRecord, Partition, Transaction
-from streamforest.runtime.checkpoint.interleaving import Interleaving
 from streamforest.runtime.checkpoint.journal import (
     CommitMetadata,
     Entry,
+    Interleaving,
     read_commit_metadata,
     revisions_of,
 )
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
+from streamforest.runtime.operate.requests import Announcement
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Pending:
     order: Interleaving = field(default_factory=Interleaving)
     added: list[tuple[str, int, int]] = field(default_factory=list)
     promoted: str = ""
+    announced: list[Announcement] = field(default_factory=list)
     adopted: str = ""
     origin: str = ""
     moved: list[tuple[str, int, int]] = field(default_factory=list)
@@ -199,7 +201,8 @@ class Committer:
             pending.moved,
             revisions_of(state.models),
             order,
-            2 if order else 1,
+            3 if pending.announced else 2 if order else 1,
+            pending.announced,
         )
         transaction = Transaction(
             number,
@@ -278,7 +281,10 @@ def packed(predictions: list[OutputRecord]) -> list[OutputRecord]:
         packs[-1].append(value)
     return [
         OutputRecord(
-            encode_pack(values), None, [("streamforest.pack", str(len(values)).encode())], partition
+            pack_predictions(values),
+            None,
+            [("streamforest.pack", str(len(values)).encode())],
+            partition,
         )
         for partition, packs in by_partition.items()
         for values in packs

@@ -2,18 +2,36 @@
 
 The models are deterministic, so a snapshot plus the journal's slices after it *is* the state.
 Recovery, and whoever checks a run offline, read nothing else.
+
+The merge by record time may change the partition with every record. So a journal record has one slice of each
+partition, and their order run by run: a run is a number of records of one partition in a row. Each is one
+number, (records - 1) * partitions + index of the slice, as a varint; all of them in base64. A commit of
+10,000 events that alternate between 16 partitions takes 13 KB.
 """
 
 from __future__ import annotations
 
+import binascii
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 
 import msgspec
 
 from streamforest.errors import RecoveryError
+from streamforest.io.log import Partition, Records
+from streamforest.runtime.operate.requests import Announcement
 from streamforest.runtime.processing.adapters import Model
 
-_FORMAT = 2  # 1 had no `order`
+_FORMAT = 3  # 1 had no `order`, 2 no `announced`
+MAX_BYTES = 700_000
+"""Of slices and order in one journal record; a commit comes early rather than go beyond. A topic takes
+messages of 1 MB by default, and a poll brings up to 100,000 records more."""
+_SLICE_BYTES = 60  # besides the topic's name
+
+Slice = tuple[str, int, int, int]
+Run = tuple[int, int]
+"""Index of the slice, number of records."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -21,7 +39,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A slice is (topic, partition, from, to), half open. Without `order` they were advanced one after the
     other; with it there is one of each partition, and `order` says how they alternate
-    (`checkpoint/interleaving.py`). `first` is the number of the first event in it, `events` that of the
+    (`Interleaving`). `first` is the number of the first event in it, `events` that of the
     first one after it. `added` lists partitions met for the first time, with the offset at which each
     begins; `rules` by what the events were judged beside the models' parameters.
     """
@@ -43,6 +61,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """The learning revision of each model; one that is not named has the first."""
     order: str = ""
     v: int = 1
+    announced: list[Announcement] = []
+    """Classes that an operator announced, with their support classes; they count from here on."""
 
 
 class CommitMetadata(msgspec.Struct, frozen=True):
@@ -116,3 +136,110 @@ def revisions_of(models: Mapping[str, Model]) -> dict[str, int]:
     """The learning revision of each model that is beyond the first, as a journal record has it."""
     found = {name: int(model.forest.learning_revision) for name, model in models.items()}
     return {name: revision for name, revision in found.items() if revision != 1}
+
+
+class Interleaving:
+    """The records since the last commit: from where to where in each partition, and in which order.
+
+    >>> from types import SimpleNamespace as R
+    >>> a, b = ("t", 0), ("t", 1)
+    >>> both = Interleaving()
+    >>> both.add(Records([a, a, b], [R(offset=5), R(offset=6), R(offset=0)]))
+    >>> both.add(Records([a], [R(offset=7)]))
+    >>> both.slices(), both.runs
+    ([('t', 0, 5, 8), ('t', 1, 0, 1)], [(0, 2), (1, 1), (0, 1)])
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._index: dict[Partition, int] = {}
+        self._bounds: list[list[int]] = []
+        self._records = self._named = 0
+
+    @property
+    def size(self) -> int:
+        """The most bytes that it can take in the journal.
+
+        A varint has 1 + log128(n) bytes at most. The sum over all runs is largest if all are of one length.
+        """
+        runs = len(self.runs)
+        if not runs:
+            return self._named
+        longest = 1 + math.log(max(1, self._records * len(self._bounds) / runs), 128)
+        return self._named + math.ceil(4 / 3 * runs * longest)
+
+    def add(self, records: Records) -> None:
+        """Records that were advanced."""
+        index, runs, at = self._index, self.runs, 0
+        for partition, group in groupby(records.partitions):
+            count = len(list(group))
+            number = index.get(partition)
+            if number is None:
+                number = self._begin(partition, records.records[at].offset)
+            if runs and runs[-1][0] == number:
+                runs[-1] = number, runs[-1][1] + count
+            else:
+                runs.append((number, count))
+            at += count
+        self._records += at
+        for partition, record in records.last().items():
+            self._bounds[index[partition]][1] = record.offset + 1
+
+    def _begin(self, partition: Partition, offset: int) -> int:
+        number = self._index[partition] = len(self._bounds)
+        self._bounds.append([offset, offset])
+        self._named += len(partition[0]) + _SLICE_BYTES
+        return number
+
+    def slices(self) -> list[Slice]:
+        """One slice of each partition, in the order of their first records."""
+        return [
+            (*partition, first, end)
+            for partition, (first, end) in zip(self._index, self._bounds, strict=True)
+        ]
+
+    def order(self) -> str:
+        """How the slices alternate; empty if each was advanced in one go."""
+        count = len(self._bounds)
+        if len(self.runs) == count:
+            return ""
+        packed = bytearray()
+        for number, records in self.runs:
+            rest = (records - 1) * count + number
+            while rest > 127:
+                packed.append(rest & 127 | 128)
+                rest >>= 7
+            packed.append(rest)
+        return binascii.b2a_base64(packed, newline=False).decode()
+
+
+def runs_of(entry: Entry) -> Iterator[Run]:
+    """The runs of a journal record that has an order; RecoveryError if it cannot be read."""
+    count, left = len(entry.slices), entry.events - entry.first
+    try:
+        packed = binascii.a2b_base64(entry.order, strict_mode=True)
+    except ValueError as error:
+        raise _damaged(entry) from error
+    rest = shift = 0
+    for byte in packed:
+        rest |= (byte & 127) << shift
+        shift += 7
+        if byte & 128:
+            if shift > 63:
+                raise _damaged(entry)
+            continue
+        records = rest // count + 1 if count else left + 1
+        left -= records
+        if left < 0:
+            raise _damaged(entry)
+        yield rest % count, records
+        rest = shift = 0
+    if left or shift:
+        raise _damaged(entry)
+
+
+def _damaged(entry: Entry) -> RecoveryError:
+    return RecoveryError(
+        f"the journal record of commit {entry.commit} says in a damaged form how its partitions alternate: "
+        "restore the journal, or start over under another name"
+    )

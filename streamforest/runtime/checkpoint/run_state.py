@@ -146,10 +146,16 @@ class RunState:
             "rows": self.rows.state(),
             "admission": self.gate.state(),
             "features": self.reader.state(),
+            **self._coarse_totals(),
             **({"times": _listed(self.times)} if self.times else {}),
             **({"main": self.main} if self.main else {}),
             **({} if self.late is None else {"labels": self.late.state(list(self.models))}),
         }
+
+    def _coarse_totals(self) -> dict[str, Any]:
+        """Sums of categories, of models that were asked for any."""
+        told = {n: m.coarse.state() for n, m in self.measures.items() if m.coarse.labelled}
+        return {"coarse_totals": told} if told else {}
 
     def passing(self) -> dict[str, Any]:
         """Windows, latencies and pace: nice to have, may be lost."""
@@ -183,7 +189,10 @@ class RunState:
                 gate=gate,
                 measures=Evaluation(
                     {
-                        name: ModelMeasures(Totals.from_state(jsonable["totals"][name]))
+                        name: ModelMeasures(
+                            Totals.from_state(jsonable["totals"][name]),
+                            _coarse(jsonable.get("coarse_totals", {}).get(name)),
+                        )
                         for name in wrapped
                     }
                 ),
@@ -222,6 +231,10 @@ class RunState:
             self.newest_at = float(passing["newest_at"])
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
             return
+
+
+def _coarse(state: Any) -> Totals:
+    return Totals() if state is None else Totals.from_state(state)
 
 
 def _listed(numbers: Mapping[Partition, int]) -> list[list[Any]]:

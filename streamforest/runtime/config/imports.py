@@ -26,6 +26,13 @@ def find_function(key: str, spec: Any, beside: Path) -> Callable[..., Any]:
     module, _, name = spec.partition(":")
     try:
         function = getattr(load_beside(module, beside) or import_module(module), name)
+    except ModuleNotFoundError as error:
+        remedy = f"; put {module}.py beside the pipeline file, or install it"
+        if error.name != module:  # it is there, and imports something that is not
+            remedy = f"; install {shown(error.name)}, which it imports"
+        if hide_package(str(error.name)) != error.name:  # a file beside it: nothing to install
+            remedy = ""
+        raise ConfigError(f"{key} = {spec!r}: {failure(error)}{remedy}") from error
     except (Exception, SystemExit) as error:  # the module is user code and may raise anything
         raise ConfigError(f"{key} = {spec!r}: {failure(error)}") from error
     if not callable(function):

@@ -104,7 +104,9 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; give the path of a pipeline file") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}; give the path of a pipeline file"
+        ) from error
     except ValueError:  # a NUL in the path
         raise ConfigError(f"{shown(str(path))}: not a valid file name") from None
     if len(raw) > _MAX_BYTES:
@@ -112,7 +114,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(raw.decode("utf-8-sig"))  # some editors write a byte order mark
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise ConfigError(
+            f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     _check_sizes(path, tables)

@@ -72,7 +72,7 @@ def load_pipeline(
     settings = gather(path, environ or {}, flags)
     if bootstrap_servers is not None:
         settings.set("kafka.bootstrap_servers", bootstrap_servers, "--broker")
-    check = Checker(settings)
+    check = Checker(settings, schema.KEYS)
     for name in settings.tables:
         if name not in schema.TABLES:
             check.unknown(name, schema.TABLES)
@@ -217,6 +217,7 @@ def _models(check: Checker, beside: Path) -> tuple[list[ModelTable], dict[str, M
     if not isinstance(shadows, list) or not all(isinstance(raw, dict) for raw in shadows):
         check.problem("shadow", "…", "expected tables of the form [[shadow]]")
         shadows = []
+    pairs = _taxonomy(check)
     named = [("model", MAIN, dict(check.table("model")))]
     for number, raw in enumerate(shadows):
         raw = dict(raw)
@@ -226,13 +227,46 @@ def _models(check: Checker, beside: Path) -> tuple[list[ModelTable], dict[str, M
             continue
         named.append((f"shadow.{number}", name, raw))
     for where, name, parameters in named:
+        if pairs and "factory" in parameters:
+            check.problem(
+                "taxonomy", "…", f"a factory ({where}) gives its forest the taxonomy itself"
+            )
+        elif pairs and "taxonomy" in parameters:
+            check.problem(f"{where}.taxonomy", "…", "[taxonomy] is set too; remove one of the two")
+        elif pairs:
+            parameters["taxonomy"] = pairs
         table, model = _model(check, where, name, parameters, beside)
         described.append(table)
         if model is not None:
             if name in models:
-                check.problem(f"{where}.name", name, "another model has that name")
+                check.problem(f"{where}.name", name, "another model has that name; choose another")
             models[name] = model
     return described, models
+
+
+def _taxonomy(check: Checker) -> list[list[Any]]:
+    """`[taxonomy]`: the classes of each category, as pairs."""
+    pairs: list[list[Any]] = []
+    known: dict[Any, str] = {}
+    raw = check.settings.tables.get("taxonomy", {})
+    for category, classes in (raw if isinstance(raw, dict) else {"": raw}).items():
+        if not isinstance(classes, list) or not all(
+            isinstance(y, str | int | float) for y in classes
+        ):
+            check.problem(
+                f"taxonomy.{category}".rstrip("."),
+                classes,
+                'expected the classes of a category, such as feline = ["lion", "tiger"]',
+            )
+            continue
+        for y in classes:
+            if known.setdefault(y, category) != category:
+                check.problem(
+                    f"taxonomy.{category}", y, f"is in {known[y]!r} too; a class has one category"
+                )
+            else:
+                pairs.append([y, category])
+    return pairs
 
 
 def _model(

@@ -5,12 +5,12 @@ Nothing here raises: problems are collected in a list, so that all of them are r
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from streamforest.runtime.config.layers import Settings
+from streamforest.text import nearest as nearest
 from streamforest.text import shown
 
 REQUIRED: Any = object()
@@ -26,6 +26,18 @@ class Option:
     default: Any = REQUIRED
     shown: bool = True
     """Whether a message may repeat a wrong value. One that may be a secret is not repeated."""
+    words: tuple[str, ...] = ()
+    """All values, where they are few words: the nearest to a wrong one is suggested."""
+
+    def remedy(self, value: Any) -> str:
+        """What to write instead of a wrong value.
+
+        >>> option = Option(lambda value: False, "one of 'topic', 'partition'", words=("topic", "partition"))
+        >>> option.remedy("partitoin")
+        "expected one of 'topic', 'partition'; did you mean partition?"
+        """
+        near = nearest(str(value), list(self.words)) if self.words else ""
+        return f"expected {self.expected}" + (f"; {near}" if near.startswith("did") else "")
 
 
 def whole(least: int, most: int, default: Any = REQUIRED) -> Option:
@@ -41,24 +53,15 @@ def whole(least: int, most: int, default: Any = REQUIRED) -> Option:
     )
 
 
-def nearest(name: str, valid: list[str]) -> str:
-    """The remedy for a wrong name: the closest valid one, else all of them.
-
-    >>> nearest("n_tres", ["n_trees", "seed"]), nearest("trees", ["n_trees", "seed"])
-    ('did you mean n_trees?', 'did you mean n_trees?')
-    >>> nearest("colour", ["n_trees", "seed"])
-    'valid are n_trees, seed'
-    """
-    close = difflib.get_close_matches(name, valid, n=1)
-    close += [one for one in valid if len(name) > 3 and name in one]
-    return f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"
-
-
 class Checker:
     """Reads tables of `Settings` and collects what is wrong with them in `problems`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, tables: Mapping[str, Mapping[str, Option]] | None = None
+    ) -> None:
+        """`tables` are all keys by table: for a key in the wrong one, the right one is named."""
         self.settings = settings
+        self._tables = tables or {}
         self.problems: list[str] = []
 
     def problem(self, dotted: str, value: Any, remedy: str) -> None:
@@ -76,7 +79,11 @@ class Checker:
         *parents, name = dotted.split(".")
         kind = f"unknown key in [{'.'.join(parents)}]" if parents else "unknown table"
         where = self.settings.where(dotted)
-        self.problems.append(f"{dotted}{where}: {kind}; {nearest(name, valid)}")
+        remedy = nearest(name, valid)
+        owners = [f"[{table}]" for table, keys in self._tables.items() if name in keys]
+        if owners and not remedy.startswith("did"):
+            remedy = f"it belongs to {' or '.join(owners)}"
+        self.problems.append(f"{dotted}{where}: {kind}; {remedy}")
 
     def table(self, dotted: str) -> dict[str, Any]:
         """The raw table called `dotted`; empty if there is none."""
@@ -107,7 +114,7 @@ class Checker:
             elif key in raw and not option.shown:
                 self.hidden(f"{dotted}.{key}", f"expected {option.expected} (value not shown)")
             elif key in raw:
-                self.problem(f"{dotted}.{key}", raw[key], f"expected {option.expected}")
+                self.problem(f"{dotted}.{key}", raw[key], option.remedy(raw[key]))
             elif option.default is REQUIRED:
                 self.problems.append(f"{dotted}.{key}: missing; give {option.expected}")
         return values

@@ -121,7 +121,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def choice(*values: str, default: Any) -> Option:
     """One of several words."""
     listed = ", ".join(repr(value) for value in values)
-    return Option(lambda value: value in values, f"one of {listed}", default)
+    return Option(lambda value: value in values, f"one of {listed}", default, words=values)
 
 
 def text(expected: str, default: Any = None) -> Option:
@@ -334,7 +334,8 @@ KEYS: dict[str, dict[str, Option]] = {
     "run": RUN,
     "metrics": METRICS,
 }
-"""The keys of every table except `[model]` and `[[shadow]]`, whose keys are a forest's parameters."""
+"""The keys of every table except `[model]` and `[[shadow]]`, whose keys are a forest's parameters, and
+`[taxonomy]`, whose keys are categories."""
 TABLES = [
     "pipeline",
     "source",
@@ -343,6 +344,7 @@ TABLES = [
     "labels",
     "events",
     "features",
+    "taxonomy",
     "model",
     "shadow",
     "limits",

@@ -13,7 +13,7 @@ _FIXED = 200  # bytes that an event counts for besides its features and its id
 
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
-_One = TypeVar("_One", "Waiting", "Held", "Known")
+_One = TypeVar("_One", "Waiting", "Held", "Known", "Refinable")
 
 
 @dataclass(slots=True)
@@ -26,6 +26,7 @@ class Waiting:
     at: int
     since: int | None
     guesses: list[Any] = field(default_factory=list)
+    coarse_guesses: list[Any] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -45,11 +46,24 @@ class Held:
     at: int
     since: int | None
     place: Place
+    coarse: Any = None
 
     @property
     def size(self) -> int:
         """Bytes it counts for, besides its id."""
-        return kept_bytes(self.y)
+        return sum(kept_bytes(one) for one in (self.y, self.coarse) if one is not None)
+
+
+@dataclass(slots=True)
+class Refinable:
+    """An event that was learned with only a coarse label: its class may still come."""
+
+    coarse: Any
+    numbers: list[int] = field(default_factory=list)
+    """The number of its row in each model."""
+    guesses: list[Any] = field(default_factory=list)
+    """The class that each model predicted."""
+    size: ClassVar[int] = _FIXED - KEPT
 
 
 @dataclass(slots=True)
@@ -58,6 +72,8 @@ class Known:
 
     labelled: bool
     since: int | None
+    coarse: bool = False
+    """Whether only its category is known, and its row can no longer be found."""
     size: ClassVar[int] = 0
     """Only its id counts."""
 

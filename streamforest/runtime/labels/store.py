@@ -8,16 +8,19 @@ Each label has one of these outcomes, and each event that waits is matched or ex
 
     matched     it belongs to a waiting event (an early label: its event has come)
     duplicate   a second label for an id: counted and ignored
+    refined     the class of an event that was learned with a coarse label: it is learned instead of the
+                estimated one
+    refinement_missed  such a class, but no model has the row any more, or it is no class yet
     unmatched   no event came in time, or the event had expired
     early       it came before its event and waits; it will be matched, unmatched or refused
     refused     it waited and could not be learned when its event came: a dead letter
     expired     an event that waited too long, or was displaced by newer ones
 
 Everything is bounded, in number and in bytes, ids included, and the oldest goes first. Above `max_bytes` the
-store first forgets finished ids, then early labels, each while they take over a quarter of the bytes, and
-then lets events expire: no kind can displace the others. Time is stream time (`event_time.py`): what is
-matched and what expires is a function of the records in the journal's order, so recovery gives exactly the
-same. All of it is part of the snapshot.
+store first forgets finished ids, then events with a coarse label, then early labels, each while they take
+over a quarter of the bytes, and then lets events expire: no kind can displace the others. Time is stream
+time (`event_time.py`): what is matched and what expires is a function of the records in the journal's order,
+so recovery gives exactly the same. All of it is part of the snapshot.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import ValuesView
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -33,16 +36,27 @@ import msgspec
 from streamforest.errors import SnapshotError
 from streamforest.jsonable import LARGEST_OFFSET, count, rows, scalar, time_of
 from streamforest.observe.telemetry import LabelStatus
-from streamforest.runtime.labels.entries import Held, Kept, Known, LabelNumbers, Place, Waiting
+from streamforest.runtime.labels.entries import (
+    Held,
+    Kept,
+    Known,
+    LabelNumbers,
+    Place,
+    Refinable,
+    Waiting,
+)
 from streamforest.runtime.labels.event_time import StreamClock
+from streamforest.runtime.labels.saved import index_of, new_id, packed_of, said_of, since_of
 
 MATCHED, EARLY, EXPIRED = "matched", "early", "expired"
 DUPLICATE, UNMATCHED, REFUSED = "duplicate", "unmatched", "refused"
+REFINED, REFINEMENT_MISSED = "refined", "refinement_missed"
 OUTCOMES = (MATCHED, EARLY, EXPIRED, DUPLICATE, UNMATCHED, REFUSED)
 AT_ONCE, NEVER = "at_once", "never"
 """Events that brought their label along, and those that cannot wait for one: without an id, or with one
 that another event has."""
 _COUNTS = (*OUTCOMES, AT_ONCE, NEVER)
+_OF_CLASSES = (REFINED, REFINEMENT_MISSED)  # in a snapshot only where there are any
 
 
 @dataclass(frozen=True)
@@ -77,12 +91,14 @@ class LabelStore:
         self.waiting: Kept[Waiting] = Kept()
         self.early: Kept[Held] = Kept()
         self.known: Kept[Known] = Kept()
-        self.counts: Counter[str] = Counter(dict.fromkeys(_COUNTS, 0))
+        self.refinable: Kept[Refinable] = Kept()
+        self.counts: Counter[str] = Counter(dict.fromkeys((*_COUNTS, *_OF_CLASSES), 0))
 
     @property
     def bytes(self) -> int:
         """Bytes of all entries together."""
-        return self.waiting.bytes + self.early.bytes + self.known.bytes
+        kinds: tuple[Kept[Any], ...] = (self.waiting, self.early, self.known, self.refinable)
+        return sum(kept.bytes for kept in kinds)
 
     # ---- lookups, as of the time after a record
 
@@ -131,7 +147,7 @@ class LabelStore:
 
     def wait(self, identity: Any, x: Any, timestamp: int) -> Waiting | None:
         """Let an event wait for its label; None if it cannot."""
-        if identity is None or identity in self.waiting or identity in self.known:
+        if identity is None or identity in self.waiting or self._is_done(identity):
             self._count(NEVER)
             return None
         entry = Waiting(msgspec.msgpack.encode(x), timestamp, self.clock.stamp)
@@ -141,37 +157,65 @@ class LabelStore:
         self._fit()
         return entry
 
-    def brought(self, identity: Any) -> None:
-        """An event came with its label."""
+    def _is_done(self, identity: Any) -> bool:
+        return identity in self.known or identity in self.refinable
+
+    def brought(self, identity: Any, entry: Refinable | None = None) -> None:
+        """An event came with its label; `entry` if that was a coarse one."""
         self._count(AT_ONCE)
         if identity is None:
             return
         if self.early.take(identity) is not None:
             self._count(DUPLICATE)
-        if identity not in self.waiting:
-            self._remember(identity, labelled=True)
-            self._fit()
+        if identity not in self.waiting and (entry is None or not self._is_done(identity)):
+            self._end(identity, entry)
 
-    def met(self, identity: Any) -> None:
-        """A label was matched with its event, whichever came first."""
+    def met(self, identity: Any, entry: Refinable | None = None) -> None:
+        """A label was matched with its event, whichever came first; `entry` if it was a coarse one."""
+        self._end(identity, entry)
+        self._count(MATCHED)
+
+    def _end(self, identity: Any, entry: Refinable | None) -> None:
+        """Waiting is over: all is known, or a class may still follow."""
+        if entry is None:
+            self._remember(identity, labelled=True)
+        else:
+            self.refinable.put(identity, entry)
+            while len(self.refinable) > self.rules.max_ids:
+                self._close()
+        self._fit()
+
+    def refine(self, identity: Any) -> None:
+        """The class of an event with a coarse label has come; `refined` counts what became of it."""
         self._remember(identity, labelled=True)
         self._fit()
-        self._count(MATCHED)
+
+    def refined(self, done: bool) -> None:
+        """Whether a model could still learn such a class."""
+        self._count(REFINED if done else REFINEMENT_MISSED)
 
     def refused(self) -> None:
         """A label that was held could not be learned."""
         self._count(REFUSED)
 
-    def hold(self, identity: Any, y: Any, timestamp: int, place: Place) -> None:
+    def hold(self, identity: Any, y: Any, timestamp: int, place: Place, coarse: Any = None) -> None:
         """A label without a waiting event: a second one, one that came too late, or an early one."""
-        known = self.known.get(identity)
-        if known is not None or identity in self.waiting:
+        known, early = self.known.get(identity), self.early.get(identity)
+        if identity in self.refinable:  # `y` is None: the category once more
+            self._count(DUPLICATE)
+        elif known is not None and known.coarse and y is not None:
+            self._count(REFINEMENT_MISSED)
+            self._remember(identity, labelled=True)
+        elif known is not None or identity in self.waiting:
             self._count(DUPLICATE if known is not None and known.labelled else UNMATCHED)
-        elif identity in self.early:
+        elif early is not None and (early.y is not None or y is None):
             self._count(DUPLICATE)
         else:
-            self.early.put(identity, Held(y, timestamp, self.clock.stamp, place))
-            self._count(EARLY)
+            stamp = self.clock.stamp
+            if early is not None:  # its class follows its category, and both wait for the event
+                coarse = early.coarse
+            self.early.put(identity, Held(y, timestamp, stamp, place, coarse))
+            self._count(EARLY if early is None else REFINED)
             while len(self.early) > self.rules.max_early:
                 self._give_up()
             self._fit()
@@ -182,6 +226,8 @@ class LabelStore:
         while self.bytes > self.rules.max_bytes:
             if self.known.bytes > quarter:
                 self.known.take(self.known.oldest())
+            elif self.refinable.bytes > quarter:
+                self._close()
             elif self.early.bytes > quarter:
                 self._give_up()
             else:
@@ -197,8 +243,13 @@ class LabelStore:
         self.early.take(self.early.oldest())
         self._count(UNMATCHED)
 
-    def _remember(self, identity: Any, labelled: bool) -> None:
-        self.known.put(identity, Known(labelled, self.clock.stamp))
+    def _close(self) -> None:
+        """The oldest event with a coarse label: if its class comes, that is too late."""
+        self._remember(self.refinable.oldest(), labelled=True, coarse=True)
+
+    def _remember(self, identity: Any, labelled: bool, coarse: bool = False) -> None:
+        self.refinable.take(identity)
+        self.known.put(identity, Known(labelled, self.clock.stamp, coarse))
         while len(self.known) > self.rules.max_ids:
             self.known.take(self.known.oldest())
 
@@ -226,7 +277,8 @@ class LabelStore:
         predicted label is written once: it may be long, and that of every waiting event.
         """
         number_of = LabelNumbers()
-        return {
+        known = [[i, "coarse" if e.coarse else e.labelled, e.since] for i, e in self.known.items()]
+        told = {
             "models": models,
             "clock": self.clock.state(),
             "waiting": [
@@ -235,9 +287,22 @@ class LabelStore:
             ],
             "said": number_of.labels,
             "early": [[i, e.y, e.at, e.since, list(e.place)] for i, e in self.early.items()],
-            "known": [[i, e.labelled, e.since] for i, e in self.known.items()],
-            "counts": {name: self.counts[name] for name in _COUNTS},
+            "known": known,
+            "counts": {name: n for name, n in self.counts.items() if n or name not in _OF_CLASSES},
         }
+        upper = {
+            "coarse_said": [
+                [i, e.coarse_guesses]
+                for i, e in self.waiting.items()
+                if any(one is not None for one in e.coarse_guesses)
+            ],
+            "coarse_early": [[i, e.coarse] for i, e in self.early.items() if e.coarse is not None],
+            "refinable": [
+                [i, e.coarse, e.numbers, [*map(number_of, e.guesses)]]
+                for i, e in self.refinable.items()
+            ],
+        }
+        return {**told, **{name: listed for name, listed in upper.items() if listed}}
 
     @classmethod
     def from_state(cls, rules: LateRules, state: Any, models: list[str]) -> LabelStore:
@@ -249,21 +314,40 @@ class LabelStore:
             order = [rows(state["models"], "models").index(name) for name in models]
             store.clock.restore(rows(state["clock"], "clock"))
             listed = state.get("said")  # older snapshots have the labels themselves
-            labels = None if listed is None else [_said(one) for one in rows(listed, "said")]
+            labels = None if listed is None else [said_of(one) for one in rows(listed, "said")]
+            listed = rows(state.get("coarse_early", []), "coarse_early", 2)
+            names = {identity: scalar(name, "a category") for identity, name in listed}
+            listed = rows(state.get("coarse_said", []), "coarse_said", 2)
+            upper = {identity: [said_of(said[n]) for n in order] for identity, said in listed}
             for identity, x, at, since, guesses in rows(state["waiting"], "waiting", 5):
                 said = [guesses[number] for number in order]
-                said = [_said(one) if labels is None else labels[_number(one)] for one in said]
-                entry = Waiting(_packed(x), time_of(at, "at"), _time(since), said)
-                store.waiting.put(_new(identity, store.waiting), entry)
+                said = [said_of(one) if labels is None else labels[index_of(one)] for one in said]
+                entry: Any = Waiting(packed_of(x), time_of(at, "at"), since_of(since), said)
+                entry.coarse_guesses = upper.pop(identity, [None] * len(order))
+                store.waiting.put(new_id(identity, store.waiting), entry)
             for identity, y, at, since, (topic, number, offset) in rows(state["early"], "early", 5):
                 partition, at_offset = (count(n, "place", LARGEST_OFFSET) for n in (number, offset))
                 place = str(topic), partition, at_offset
-                held = Held(scalar(y, "a label"), time_of(at, "at"), _time(since), place)
-                store.early.put(_new(identity, store.early), held)
+                name = names.pop(identity, None)
+                y = None if y is None and name is not None else scalar(y, "a label")
+                held = Held(y, time_of(at, "at"), since_of(since), place, name)
+                store.early.put(new_id(identity, store.early), held)
             for identity, labelled, since in rows(state["known"], "known", 3):
-                store.known.put(_new(identity, store.known), Known(bool(labelled), _time(since)))
+                entry = Known(bool(labelled), since_of(since), labelled == "coarse")
+                store.known.put(new_id(identity, store.known), entry)
+            for identity, name, own, guesses in rows(state.get("refinable", []), "refinable", 4):
+                if labels is None or len(own) != len(state["models"]):
+                    raise ValueError(f"rows of {len(own)} models")
+                said = [labels[index_of(guesses[number])] for number in order]
+                found = [count(own[number] + 1, "a row") - 1 for number in order]
+                entry = Refinable(scalar(name, "a category"), found, said)
+                store.refinable.put(new_id(identity, store.refinable), entry)
             for name in _COUNTS:
                 store.counts[name] = count(state["counts"][name], name)
+            for name in _OF_CLASSES:
+                store.counts[name] = count(state["counts"].get(name, 0), name)
+            if names or upper or not store.refinable.keys().isdisjoint(store.known):
+                raise ValueError("categories of ids that do not wait, or that are known")
         except (
             KeyError,
             IndexError,
@@ -277,40 +361,8 @@ class LabelStore:
         return store
 
 
-def _number(guess: Any) -> int:
-    if type(guess) is not int or guess < 0:
-        raise ValueError(f"a guess with the number {guess!r}")
-    return guess
-
-
 def _first(kept: Kept[Any]) -> Any:
     return kept[kept.oldest()]
-
-
-def _time(since: Any) -> int | None:
-    return None if since is None else time_of(since, "since")
-
-
-def _new(identity: Any, kept: dict[Any, Any]) -> Any:
-    """An id as an event may have one, and no second time: its bytes would be counted twice."""
-    if scalar(identity, "an id") in kept:
-        raise ValueError(f"id {identity!r:.60} is listed twice")
-    return identity
-
-
-def _said(guess: Any) -> Any:
-    return None if guess is None else scalar(guess, "a prediction")
-
-
-def _packed(text: Any) -> bytes:
-    """Features as an event may have them, packed."""
-    packed = base64.b64decode(text, validate=True)
-    found = msgspec.msgpack.decode(packed)
-    values = found.values() if isinstance(found, dict) else rows(found, "features")
-    for value in values:
-        if not (value is None or isinstance(value, str | int | float)):
-            raise ValueError(f"a feature is a {type(value).__name__}")
-    return packed
 
 
 def _place(kept: ValuesView[Any], since: int) -> None:
@@ -326,32 +378,3 @@ def _shift(kept: ValuesView[Any], by: int) -> None:
     for one in kept:
         if one.since is not None:
             one.since += by
-
-
-Judged = tuple[int, Any, Waiting | None]
-"""A row's number (-1: none), its true label, and the waiting event, if it was predicted earlier."""
-
-
-@dataclass
-class LateBatch:
-    """How the labels of a batch relate to its rows."""
-
-    predicted: list[int] = field(default_factory=list)
-    """Rows that are predicted; the others are only learned."""
-    asked: list[tuple[int, Waiting]] = field(default_factory=list)
-    """Rows whose prediction is kept with the event while it waits."""
-    judged: list[Judged] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
-    """Seconds from each event's record to that of its label."""
-    labels: int = 0
-    """Records that were labels."""
-
-    def settle(self, guesses: list[Any], model: int) -> tuple[list[Any], list[Any]]:
-        """True labels, and the prediction made of each event at its time, in order."""
-        for row, entry in self.asked:
-            entry.guesses.append(guesses[row])
-        truth = [y for _, y, _ in self.judged]
-        said = [
-            guesses[row] if entry is None else entry.guesses[model] for row, _, entry in self.judged
-        ]
-        return truth, said

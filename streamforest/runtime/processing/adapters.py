@@ -22,9 +22,9 @@ from river import compose
 from streamforest import LEARN, PREDICT
 from streamforest.errors import CapacityError, InputError
 from streamforest.forests.core.base import Forest
-from streamforest.forests.core.batch import Answers
+from streamforest.forests.core.batch import Answers, joined
 from streamforest.io.codec.dead_letters import passed_on
-from streamforest.io.codec.predictions import MAX_PREDICTION, Prediction, encode
+from streamforest.io.codec.events import MAX_PREDICTION, Prediction, encode_prediction
 from streamforest.io.log import OutputRecord, Partition
 from streamforest.runtime.processing.admission import Rows
 from streamforest.runtime.processing.river_steps import StepFailure, process
@@ -51,8 +51,18 @@ class Model(Protocol):
         """Classes in the order first seen."""
 
     @property
+    def categories_(self) -> list[Any]:
+        """Categories in the order first seen."""
+
+    @property
     def n_learned(self) -> int:
         """Events learned so far."""
+
+    def refine(self, row: int, y: Any) -> bool:
+        """Learn the class of a row that was learned with a coarse label; whether that was possible."""
+
+    def numbers(self, rows: Rows, before: int) -> list[int]:
+        """The number of each row of the last batch, before which the model had learned `before`."""
 
     def advance(self, rows: Rows) -> Answers:
         """Predict, then learn, row by row; the answers are those before learning."""
@@ -62,6 +72,9 @@ class Model(Protocol):
 
     def warm_up(self) -> None:
         """Compile what the model will call, before the first event."""
+
+    def features_of(self, x: dict[Any, Any]) -> dict[Any, Any]:
+        """An event as the forest sees it; nothing is learned."""
 
     def summary(self) -> dict[str, Any]:
         """Size and shape."""
@@ -81,13 +94,27 @@ class ForestModel:
         return self.forest.classes_  # type: ignore[no-any-return]
 
     @property
+    def categories_(self) -> list[Any]:
+        """Categories in the order first seen."""
+        return self.forest.categories_  # type: ignore[no-any-return]
+
+    def refine(self, row: int, y: Any) -> bool:
+        """Learn the class of a row that was learned with a coarse label; whether that was possible."""
+        return self.forest.refine_one(row, y)  # type: ignore[no-any-return]
+
+    def numbers(self, rows: Rows, before: int) -> list[int]:
+        """The number of each row of the last batch, before which the model had learned `before`."""
+        return rows.learned_before(before)
+
+    @property
     def n_learned(self) -> int:
         """Events learned so far."""
         return self.forest.n_learned  # type: ignore[no-any-return]
 
     def advance(self, rows: Rows) -> Answers:
         """Predict, then learn, row by row."""
-        return self.forest.answers(rows.table, rows.y, rows.op)  # type: ignore[no-any-return]
+        told = self.forest.answers(rows.table, rows.y, rows.op, coarse=rows.coarse)
+        return told  # type: ignore[no-any-return]
 
     def clone(self) -> ForestModel:
         """A new one that has learned nothing."""
@@ -96,6 +123,10 @@ class ForestModel:
     def warm_up(self) -> None:
         """Compile what the forest will call, before the first event."""
         self.forest.warm_up()
+
+    def features_of(self, x: dict[Any, Any]) -> dict[Any, Any]:
+        """An event as the forest sees it; nothing is learned."""
+        return x
 
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest."""
@@ -113,6 +144,7 @@ class RiverModel(ForestModel):
         forest.quiet = False  # admission does not see what the steps make of an event
         self.estimator = pipeline
         self.steps = [step for _, step in steps]
+        self._unlearned: list[int] = []  # rows of the last batch that there was no room for
         self.without_features = 0
         """Rows that a step, or the forest after it, could not take, since the process started."""
 
@@ -123,41 +155,59 @@ class RiverModel(ForestModel):
         after the steps, is one without features: counted, and logged once.
         """
         features, labels, kinds, wanted = self._rows(rows.dicts, rows.y, rows.op)
+        coarse = None
+        if rows.coarse is not None:
+            coarse = [None] * len(features)
+            ends = [*wanted[1:], len(features)]
+            for name, kind, end in zip(rows.coarse, rows.op.tolist(), ends):
+                if kind & LEARN:
+                    coarse[end - 1] = name
+        self._unlearned = []
         try:
-            posteriors, novelty = self.forest.answers(features, labels, kinds)
+            said = self.forest.answers(features, labels, kinds, coarse=coarse)
         except InputError:  # of one row: each by itself, which gives the same bits
-            posteriors, novelty = self._one_by_one(features, labels, kinds)
-        return Answers(posteriors[wanted], None if novelty is None else novelty[wanted])
+            said = self._one_by_one(features, labels, kinds, coarse or [None] * len(features))
+            self._unlearned = [
+                int(np.searchsorted(wanted, r, "right")) - 1 for r in self._unlearned
+            ]
+        parts: list[Any] = [None if part is None else part[wanted] for part in said]
+        return Answers(*parts)
+
+    def numbers(self, rows: Rows, before: int) -> list[int]:
+        """As in a forest, but for rows that could not be learned at all, which have none (-1)."""
+        numbers = super().numbers(rows, before)
+        for row in self._unlearned:
+            numbers[row + 1 :] = [number - 1 for number in numbers[row + 1 :]]
+        return [-1 if row in self._unlearned else n for row, n in enumerate(numbers)]
+
+    def features_of(self, x: dict[Any, Any]) -> dict[Any, Any]:
+        """An event as the steps before the forest make it; nothing is learned."""
+        return self._through(x, learn=False)
 
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest, and how many rows had to do without features."""
         return {**super().summary(), "rows_without_features": self.without_features}
 
     def _one_by_one(
-        self, features: list[dict[Any, Any]], labels: list[Any], kinds: list[int]
+        self,
+        features: list[dict[Any, Any]],
+        labels: list[Any],
+        kinds: list[int],
+        coarse: list[Any],
     ) -> Answers:
         told = []
-        for x, label, kind in zip(features, labels, kinds):
+        for r, (x, label, kind, name) in enumerate(zip(features, labels, kinds, coarse)):
+            upper = None if name is None else [name]
             try:
-                told.append(self.forest.answers([x], [label], [kind]))
+                told.append(self.forest.answers([x], [label], [kind], coarse=upper))
             except InputError as error:
                 self._give_up(str(error).removeprefix("row 0: "))
-                told.append(self._without(label, kind))
-        posteriors = np.zeros((len(told), len(self.forest.classes_)))
-        for row, answer in zip(posteriors, told):
-            row[: answer.posteriors.shape[1]] = answer.posteriors[0]
-            row[answer.posteriors.shape[1] :] = (
-                np.nan if np.isnan(answer.posteriors[0]).any() else 0.0
-            )
-        novelties = [answer.novelty for answer in told if answer.novelty is not None]
-        return Answers(posteriors, np.concatenate(novelties) if novelties else None)
-
-    def _without(self, label: Any, kind: int) -> Answers:
-        """The answer without features; a class that there is no room for is not learned either."""
-        try:
-            return self.forest.answers([{}], [label], [kind])  # type: ignore[no-any-return]
-        except CapacityError:
-            return self.forest.answers([{}], [None], [PREDICT])  # type: ignore[no-any-return]
+                try:
+                    told.append(self.forest.answers([{}], [label], [kind], coarse=upper))
+                except CapacityError:  # a class that there is no room for is not learned either
+                    told.append(self.forest.answers([{}], [None], [PREDICT]))
+                    self._unlearned.append(r)
+        return joined(told)
 
     def _give_up(self, why: str) -> None:
         if self.without_features == 0:
@@ -278,21 +328,23 @@ def predictions(
     """The answers to a batch as messages, which wait for the commit that makes them true.
 
     `taken` has the partition, record, id and number of each event; `columns` their labels, likely classes,
-    true labels, whether those are new, events learned before, and novelty.
+    true labels, whether those are new, events learned before, novelty, and what was said of categories.
     """
     messages: list[OutputRecord] = []
-    for (partition, record, identity, number), label, likely, truth, new, before, far in zip(
-        taken, *columns, strict=True
-    ):
+    for (partition, record, identity, number), *said, level in zip(taken, *columns, strict=True):
+        label, likely, truth, new, before, far = said
         best = likely[0][1] if likely else 0.0
         place: tuple[str, int, int] = (*partition, record.offset)
         prediction = Prediction(
             number, label, best, truth, likely, *place, before, new, identity, commit, far
         )
-        value = encode(prediction)
+        if level is not None:
+            name, share, prediction.coarse_truth, prediction.novel_in = level
+            prediction.coarse, prediction.coarse_probability = name, share
+        value = encode_prediction(prediction)
         if len(value) > MAX_PREDICTION:
             prediction.top = likely[:1]
-            value = encode(prediction)
+            value = encode_prediction(prediction)
         headers = passed_on(record.headers) if record.headers else []
         messages.append(OutputRecord(value, record.key, headers, partition[1]))
     return messages

@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from streamforest.errors import FeatureError, InputError, SnapshotError
+from streamforest.forests.coarse.taxonomy import Categories
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.labels import LabelTable, plain_label
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
@@ -63,6 +64,8 @@ class Limits:
     and these tables do not look at what no forest gets."""
     steps: Callable[[Mapping[Any, Any], bool], None] | None = None
     """Refuses an event that the steps of a model cannot take; told whether it is to be learned."""
+    taxonomy: tuple[tuple[Any, Any], ...] = ()
+    """Classes and their categories, as the pipeline gives them."""
     codec: str = ""
     """By what messages became events, in a few words; whoever decodes them holds to that."""
 
@@ -74,6 +77,8 @@ class Limits:
         ).rstrip()
         if self.on_capacity != "error":  # as it was before there was a choice
             told += f" on_capacity={self.on_capacity}"
+        if self.taxonomy:
+            told += f" taxonomy={list(map(list, self.taxonomy))}"
         return told if self.steps is None else f"{told} steps=own"
 
 
@@ -89,7 +94,21 @@ class Rows:
     new: list[bool]
     """Whether the label was one that had never been learned."""
     coarse: Sequence[Any] | None = None
-    """Coarse labels, where events carry them."""
+    """Coarse labels, where events carry them; None if no event does."""
+    categories: Sequence[Any] | None = None
+    """Coarse labels as they are known: those of events with only a fine one are the taxonomy's."""
+
+    def part(self, rows: slice) -> Rows:
+        """Some of the rows."""
+        return Rows(
+            self.dicts[rows],
+            self.table[rows],
+            self.y[rows],
+            self.op[rows],
+            self.new[rows],
+            None if self.coarse is None else self.coarse[rows],
+            None if self.categories is None else self.categories[rows],
+        )
 
     def head(self, count: int) -> Rows:
         """The first rows, to be predicted only."""
@@ -132,6 +151,7 @@ class Admission:
             limits.on_capacity,
         )
         self.labels = LabelTable(limits.max_classes, limits.max_text_bytes)
+        self.categories = Categories(limits.max_classes, limits.max_text_bytes, limits.taxonomy)
         self.waiting: dict[Any, int] = {}
         self._begin()
 
@@ -140,6 +160,8 @@ class Admission:
         self._y: list[Any] = []
         self._op: list[int] = []
         self._new: list[bool] = []
+        self._coarse: list[Any] = []
+        self._categories: list[Any] = []
         self._width = len(self.features)
         self._plain = self._width > 0
         self._packed = bytearray()
@@ -151,7 +173,12 @@ class Admission:
         self._pack = Struct(f"{self._width}d").pack_into if plain else None
 
     def admit(
-        self, x: Features, y: Any, predict: bool = True, prepare: Prepare | None = None
+        self,
+        x: Features,
+        y: Any,
+        predict: bool = True,
+        prepare: Prepare | None = None,
+        coarse: Any = None,
     ) -> bool:
         """Take an event; False if it is only predicted because its label is not admitted yet.
 
@@ -159,16 +186,21 @@ class Admission:
 
         Without `predict` it is a late label: the event is only learned, and where the label is not
         admitted yet there is no row. InputError if it cannot be taken: then it has left no trace.
+
+        An event with only a coarse label is learned too. One whose fine label is not admitted yet is not
+        learned at either level.
         """
         known = -1 if y is None else self.labels.find(y)
-        learn = y is not None
+        learn = y is not None or coarse is not None
         counted = True
-        if learn and known < 0:
+        if coarse is not None:
+            self.categories.check(y, coarse)
+        if y is not None and known < 0:
             self.labels.require_room(y)
             seen = self.waiting.get(y, 0) + 1
             learn = counted = seen >= self.limits.min_class_events
         if predict or learn:
-            classes = len(self.labels) + (known < 0) if learn else 0
+            classes = len(self.labels) + (y is not None and known < 0) if learn else 0
             x = self._take_features(x, learn, prepare, classes)
         if known < 0 and y is not None:
             if counted:
@@ -176,12 +208,39 @@ class Admission:
                 self.labels.learn(y)
             else:
                 self._wait(y)
+        if coarse is not None and learn:
+            self.categories.add(y, coarse)
         if predict or learn:
+            self._coarse.append(coarse)
+            self._categories.append(self.categories.of(y) if coarse is None else coarse)
             self._x.append(x)
             self._y.append(y)
             self._op.append((PREDICT if predict else 0) | (LEARN if learn else 0))
             self._new.append(known < 0 and y is not None)
         return counted
+
+    def admit_refinement(self, y: Any, coarse: Any) -> bool:
+        """Take the class of an event that was learned as one of category `coarse`; False if it is not
+        admitted yet. InputError if it cannot be taken.
+        """
+        self.categories.check(y, coarse)
+        if self.labels.find(y) < 0:
+            self.labels.require_room(y)
+            if self.waiting.get(y, 0) + 1 < self.limits.min_class_events:
+                self._wait(y)
+                return False
+            self.features.require_cells(len(self.labels) + 1, self.limits.max_means)
+            self.waiting.pop(y, None)
+            self.labels.learn(y)
+        self.categories.add(y, coarse)
+        return True
+
+    def check_labels(self, y: Any, coarse: Any) -> None:
+        """Refuse labels that could never be learned."""
+        if y is not None and self.labels.find(y) < 0:
+            self.labels.require_room(y)
+        if coarse is not None:
+            self.categories.check(y, coarse)
 
     def _wait(self, y: Any) -> None:
         """Count a label that is not admitted yet; for a new one the oldest is forgotten."""
@@ -257,7 +316,12 @@ class Admission:
             if self._vector < 0:
                 names = pd.Index(self.features.names, tupleize_cols=False)
                 table = pd.DataFrame(matrix, columns=names, copy=False)
-        rows = Rows(dicts, table, self._y, np.array(self._op, np.uint8), self._new)
+        op = np.array(self._op, np.uint8)
+        levels = (
+            None if all(one is None for one in several) else several
+            for several in (self._coarse, self._categories)
+        )
+        rows = Rows(dicts, table, self._y, op, self._new, *levels)
         self._begin()
         return rows
 
@@ -274,6 +338,7 @@ class Admission:
         return {
             "labels": list(self.labels.labels),
             "waiting": [[label, count] for label, count in self.waiting.items()],
+            **self.categories.state(),
             **self.features.state(),
         }
 
@@ -289,6 +354,7 @@ class Admission:
             for part in ("names", "kinds"):
                 rows(state[part], part)
             gate.features.restore(state)
+            gate.categories.take_back(state)
             for label, seen in rows(state["waiting"], "waiting", 2):
                 label = plain_label(label)
                 if label in gate.waiting or gate.labels.find(label) >= 0:

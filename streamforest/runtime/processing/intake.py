@@ -13,15 +13,23 @@ from typing import Any
 import numpy as np
 
 from streamforest import LEARN
-from streamforest.errors import CapacityError, EventError, InputError, LabelError
+from streamforest.errors import (
+    CapacityError,
+    EventError,
+    InputError,
+    LabelError,
+    TaxonomyError,
+)
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.events import Event, Format, encode, is_label
 from streamforest.io.log import Partition, Records
 from streamforest.observe.telemetry import RowsRead
 from streamforest.runtime.checkpoint.run_state import RunState
-from streamforest.runtime.labels.entries import Place
-from streamforest.runtime.labels.store import LabelStore, LateBatch
+from streamforest.runtime.labels.batch import LateBatch, Refinement
+from streamforest.runtime.labels.entries import Held, Place, Refinable, Waiting
+from streamforest.runtime.labels.store import LabelStore
 from streamforest.runtime.processing.admission import Rows
+from streamforest.text import shown
 
 Taken = tuple[Partition, Any, Any, int]
 """Partition, record, the event's id and its number."""
@@ -72,9 +80,9 @@ def _events_only(
         try:
             event = read(record, decode)
             if columns.passes_numbers:
-                unadmitted += not admit(event.x, event.y, True, convert)
+                unadmitted += not admit(event.x, event.y, True, convert, event.coarse)
             else:
-                unadmitted += not admit(convert(event.x), event.y)
+                unadmitted += not admit(convert(event.x), event.y, coarse=event.coarse)
             taken.append((partition, record, event.id, number))
         except InputError as error:
             refuse(record, partition, error)
@@ -127,73 +135,137 @@ class _LateIntake:
         """Predicted at once; learned at once if its label is there, else it waits."""
         event.x = self.reader.convert(event.x)
         store, at, row = self.store, record.timestamp, len(self.gate)
-        identity, y = event.id, event.y
-        held = None
+        identity, y, coarse = event.id, event.y, event.coarse
+        held, met = None, False
         if y is None and identity is not None:
             held = store.label_of(identity, at)
         if held is not None:
-            y = self._admit_with(event, identity, held.y, held.place)
+            y, coarse, met = self._admit_with(event, identity, held)
         else:
-            self.unadmitted += not self.gate.admit(event.x, y)
+            self.unadmitted += not self.gate.admit(event.x, y, coarse=coarse)
         self.taken.append((partition, record, identity, self.number))
         self.batch.predicted.append(row)
         self.batch.judged.append((row, y, None))
+        self.batch.judged_coarse.append((row, self._category(y, coarse), None))
         if held is not None:
             store.take_label(identity)
         store.tick(at)
-        if event.y is not None:
-            store.brought(identity)
-        elif y is not None and held is not None:
-            store.met(identity)
+        entry: Any = None
+        if y is None and coarse is not None:
+            entry = self._learned_coarse(row, coarse)
+            self.batch.asked.append((row, entry))
+        if held is not None and met:
+            store.met(identity, entry)
             self.batch.delays.append(max(0, held.at - at) / 1000)
+        elif y is not None or coarse is not None:
+            store.brought(identity, entry)
         else:
             entry = store.wait(identity, event.x, at)
             if entry is not None:
                 self.batch.asked.append((row, entry))
 
-    def _admit_with(self, event: Event, identity: Any, y: Any, place: Place) -> Any:
-        """Take an event with a label that was held for it: the label, or None if it cannot be learned.
+    def _category(self, y: Any, coarse: Any) -> Any:
+        """The category of an event, as it came or as its class has it."""
+        return self.gate.categories.of(y) if coarse is None else coarse
 
-        Then the event is taken without it, and it is the label that becomes a dead letter.
+    def _learned_coarse(self, row: int, coarse: Any) -> Refinable:
+        """A row that is learned with a coarse label alone: its class may follow."""
+        entry = Refinable(coarse)
+        self.batch.coarse_rows.append((row, entry))
+        return entry
+
+    def _admit_with(self, event: Event, identity: Any, held: Held) -> tuple[Any, Any, bool]:
+        """Take an event with a label that was held for it; class and category that are learned, and whether
+        the label is.
+
+        If the label cannot be learned, the event is taken without it, and it is the label that becomes a
+        dead letter.
         """
+        coarse = held.coarse if event.coarse is None else event.coarse
         try:
-            self.unadmitted += not self.gate.admit(event.x, y)
-            return y
+            if held.coarse is not None and held.coarse != coarse:
+                raise _two_categories(identity, coarse, held.coarse)
+            self.unadmitted += not self.gate.admit(event.x, held.y, coarse=coarse)
+            return held.y, coarse, True
         except InputError as error:
-            self.gate.admit(event.x, None)
-            fields = {self.rules.id: identity, self.rules.label: y}
-            record = _HeldRecord(place[2], encode(fields, self.format))
-            self.refuse(record, place[:2], error)
+            self.gate.admit(event.x, None, coarse=event.coarse)
+            fields = {self.rules.id: identity}
+            if held.y is not None:
+                fields[self.rules.label] = held.y
+            if held.coarse is not None:
+                fields[self.rules.coarse] = held.coarse
+            record = _HeldRecord(held.place[2], encode(fields, self.format))
+            self.refuse(record, held.place[:2], error)
             self.store.refused()
-            return None
+            return None, event.coarse, False
 
     def _label(self, event: Event, record: Any, place: Place) -> None:
         """Learned if its event waits, held if that may still come, else only counted."""
-        store, at, identity, y = self.store, record.timestamp, event.id, event.y
-        if identity is None or y is None:
+        store, at, identity = self.store, record.timestamp, event.id
+        y, coarse = event.y, event.coarse
+        if identity is None or (y is None and coarse is None):
             raise EventError(
-                f"invalid label: it needs both {self.rules.id!r} and {self.rules.label!r}",
+                f"invalid label: it needs both {self.rules.id!r} and {self.rules.label!r}, or "
+                f"{self.rules.coarse!r} instead of a class",
                 "invalid",
             )
         entry = store.event_of(identity, at)
-        if entry is None:
-            self._check(y)
-            store.tick(at)
-            store.hold(identity, y, at, place)
-        else:
-            row = len(self.gate)
-            self.gate.admit(entry.features(), y, predict=False)
-            self.batch.judged.append((row if len(self.gate) > row else -1, y, entry))
+        refinable = store.refinable.get(identity)
+        if entry is not None:
+            self._late(entry, y, coarse)
             store.take_event(identity)
             store.tick(at)
-            store.met(identity)
+            refinable = None if y is not None else self.batch.coarse_rows[-1][1]
+            if refinable is not None:
+                refinable.guesses = entry.guesses
+            store.met(identity, refinable)
             self.batch.delays.append(max(0, at - entry.at) / 1000)
+        elif refinable is not None and y is not None:
+            self._refine(identity, refinable, y, coarse)
+            store.tick(at)
+        else:
+            self._hold(identity, y, coarse, at, place)
         self.batch.labels += 1
 
-    def _check(self, y: Any) -> None:
-        """A label that could never be learned is refused now, not when its event comes."""
-        if self.gate.labels.find(y) < 0:
-            self.gate.labels.require_room(y)
+    def _late(self, entry: Waiting, y: Any, coarse: Any) -> None:
+        """The label of an event that waits."""
+        row = len(self.gate)
+        self.gate.admit(entry.features(), y, predict=False, coarse=coarse)
+        at = row if len(self.gate) > row else -1
+        if y is None:
+            self._learned_coarse(row, coarse)
+        else:
+            self.batch.judged.append((at, y, entry))
+        self.batch.judged_coarse.append((at, self._category(y, coarse), entry))
+
+    def _refine(self, identity: Any, entry: Refinable, y: Any, coarse: Any) -> None:
+        """The class of an event that was learned with a coarse label."""
+        if coarse is not None and coarse != entry.coarse:
+            raise _two_categories(identity, entry.coarse, coarse)
+        if self.gate.admit_refinement(y, entry.coarse):
+            self.batch.refinements.append(Refinement(len(self.gate), y, entry))
+        else:
+            self.store.refined(False)
+        self.batch.judged.append((-1, y, entry))
+        self.store.refine(identity)
+
+    def _hold(self, identity: Any, y: Any, coarse: Any, at: int, place: Place) -> None:
+        """A label without an event; one that could never be learned is refused now, not when that comes."""
+        early = self.store.label_of(identity, at)
+        if early is not None and early.coarse is not None:
+            if coarse is not None and coarse != early.coarse:
+                raise _two_categories(identity, early.coarse, coarse)
+            coarse = early.coarse
+        self.gate.check_labels(y, coarse)
+        self.store.tick(at)
+        self.store.hold(identity, y, at, place, coarse)
+
+
+def _two_categories(identity: Any, known: Any, coarse: Any) -> TaxonomyError:
+    return TaxonomyError(
+        f"id {shown(identity)} is of category {shown(known)}, but comes with {shown(coarse)}: correct one "
+        "of the two labels"
+    )
 
 
 def rows_read(intake: Intake, records: int, waiting: int) -> RowsRead:
@@ -214,4 +286,6 @@ def reason_of(error: InputError) -> str:
         return error.reason
     if isinstance(error, CapacityError):
         return "capacity"
+    if isinstance(error, TaxonomyError):
+        return "taxonomy"
     return "label" if isinstance(error, LabelError) else "feature"

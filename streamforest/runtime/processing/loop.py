@@ -17,14 +17,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from streamforest import LEARN
 from streamforest.errors import InputError, StreamForestError
 from streamforest.io.codec.dead_letters import dead_letter, place_of
 from streamforest.io.codec.decoders import RecordDecoder
-from streamforest.io.failpoints import during, failpoint
+from streamforest.io.failpoints import failpoint
 from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Log, Partition, Records, Stopped
 from streamforest.observe import telemetry as reports
@@ -34,17 +30,10 @@ from streamforest.runtime.checkpoint.journal import CommitMetadata
 from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
-from streamforest.runtime.processing.adapters import (
-    Likely,
-    Model,
-    answers,
-    plain_novelty,
-    predict_seconds,
-    predictions,
-    top_classes,
-    warm_up,
-)
+from streamforest.runtime.operate.requests import announce
+from streamforest.runtime.processing.adapters import Model, predictions, warm_up
 from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.advancing import Said, advance_models
 from streamforest.runtime.processing.intake import Intake, reason_of, rows_read, take_in
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery.ownership import Ownership
@@ -233,7 +222,8 @@ class Run:
         intake = take_in(state, records, self._decode, refuse, *rules)
         warnings = state.reader.take_warnings()
         learned = intake.rows.learned_before(state.models[self.main].n_learned)
-        labels, top, novelty = self._advance_models(state, intake, publish)
+        listener = self.telemetry if publish else None
+        said = self._advance_models(state, intake, listener)
         late, waiting = intake.late, 0 if state.late is None else len(state.late.waiting)
         read = rows_read(intake, len(records), waiting)
         state.rows.on_event(read)
@@ -244,8 +234,10 @@ class Run:
         pending = self.context.pending
         pending.order.add(records)
         pending.timestamps += [record.timestamp for record in records.records]
-        columns: list[list[Any]] = [labels, top, intake.rows.y, intake.rows.new, learned, novelty]
-        if late is not None and len(late.predicted) < len(intake.rows):
+        rows = intake.rows
+        columns: list[list[Any]] = [said.labels, said.top, rows.y, rows.new, learned]
+        columns += [said.novelty, said.levels]
+        if late is not None and len(late.predicted) < len(rows):
             columns = [[column[row] for row in late.predicted] for column in columns]
         commit = self.context.next_commit if self.log.sink.numbers_commits else None
         messages = predictions(intake.taken, columns, commit)
@@ -256,6 +248,16 @@ class Run:
         report(read)
         if late is not None and state.late is not None:
             report(reports.LabelsRead(state.late.status(), late.labels, late.delays))
+
+    def _advance_models(
+        self, state: RunState, intake: Intake, listener: reports.Listener | None
+    ) -> Said:
+        settings = self.settings
+        return advance_models(state, intake, self.main, settings.top, listener, self._sample_due)
+
+    def _sample_due(self) -> bool:
+        """Whether to measure what predicting takes, which only listeners need."""
+        return self._samples and self.schedule.sample_due()
 
     def _refuse(
         self, record: Any, partition: Partition, error: InputError, refused: reports.EventRefused
@@ -271,57 +273,6 @@ class Run:
             self.context.pending.dead_letters.append(letter)
             self.context.pending.size += letter.size
 
-    def _advance_models(
-        self, state: RunState, intake: Intake, publish: bool
-    ) -> tuple[list[Any], list[Likely], list[float | None]]:
-        """Move every model through the rows; the answers of the first, and how new each event was."""
-        labels: list[Any] = []
-        top: list[Likely] = []
-        new: NDArray[np.float64] | None = None
-        rows, late = intake.rows, intake.late
-        if not len(rows) and (late is None or not late.judged):
-            return labels, top, []
-        if publish and any(rows.new):
-            learns = (
-                rows.op & LEARN
-            ).tolist()  # a class that waits for more events is not born yet
-            born = [label for label, new, one in zip(rows.y, rows.new, learns) if new and one]
-            before = state.models[self.main].n_learned
-            self.telemetry.on_event(reports.ClassesBorn(born, before))
-            state.newest_at = time.time()
-        sample = publish and self._samples and len(rows) > 0 and self.schedule.sample_due()
-        for number, (name, model) in enumerate(state.models.items()):
-            predict = predict_seconds(model, rows) if sample else None
-            guesses, seconds = [], 0.0
-            if len(rows):
-                begun = time.perf_counter()
-                with during("inside-advance"):
-                    said = model.advance(rows)
-                seconds = time.perf_counter() - begun
-                posteriors, novelty = said.posteriors, said.novelty
-                classes = model.classes_
-                guesses = answers(posteriors, classes)
-                if name == self.main:
-                    labels = guesses
-                    top = top_classes(posteriors, classes, self.settings.top) if publish else []
-                    new = novelty
-                if publish and novelty is not None:
-                    self.telemetry.on_event(reports.NoveltyMeasured(name, novelty))
-            truth, predicted, earlier = rows.y, guesses, 0
-            if late is not None:
-                truth, predicted = late.settle(guesses, number)
-                earlier = len(truth) - len(late.predicted)
-            batch = reports.BatchAdvanced(name, truth, predicted, seconds, earlier, model.n_learned)
-            state.measures.on_event(batch)
-            if publish:
-                self.telemetry.on_event(batch)
-            if predict is not None:
-                learned = int(np.count_nonzero(rows.op & LEARN))
-                beyond = max(0.0, seconds - predict * len(rows))
-                learn = beyond / learned if learned else None
-                self.telemetry.on_event(reports.BatchSampled(name, predict, learn, len(rows)))
-        return labels, top, plain_novelty(new, len(rows))
-
     # ---- commits
 
     def _commit(self) -> None:
@@ -331,7 +282,9 @@ class Run:
         begun = time.perf_counter()
         context = self.context
         if not context.pending.adopted:
-            context.pending.promoted = self.settings.requests.promotion_among(self.state.models)
+            requests, models = self.settings.requests, self.state.models
+            context.pending.promoted = requests.promotion_among(models)
+            context.pending.announced = requests.announcements.accepted(models)
         before = context.last_commit
         attempt = self.committer.prepare()
         while context.attempt is attempt and not self.committer.send():
@@ -349,6 +302,10 @@ class Run:
             state.main = promoted
             self.settings.requests.acknowledge(promoted)
             log.info("%s publishes from event %d on", promoted, self.events)
+        if attempt.pending.announced:
+            announce(state.models, attempt.pending.announced)
+            self.settings.requests.announcements.acknowledge()
+            log.info("announced at event %d: %s", self.events, attempt.pending.announced)
         self.schedule.committed()
         self._report_state()
         classes = {name: model.classes_ for name, model in state.models.items()}

@@ -15,6 +15,7 @@ from typing import Any
 from river import compose
 
 from streamforest.errors import ConfigError, SnapshotError
+from streamforest.forests.coarse.taxonomy import read_pairs
 from streamforest.forests.core import registry
 from streamforest.forests.core.base import Forest
 from streamforest.forests.persistence import snapshot, transformers
@@ -22,6 +23,7 @@ from streamforest.runtime.config.imports import failure, find_function
 from streamforest.runtime.processing.adapters import ForestModel, Model, RiverModel
 from streamforest.runtime.processing.admission import Limits
 from streamforest.runtime.processing.river_steps import StepCheck
+from streamforest.text import shown
 
 SCALED_LARGEST = 1e100
 """Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
@@ -163,6 +165,19 @@ def take_run_time(model: Model, configured: Model) -> None:
             setattr(model.forest, name, getattr(configured.forest, name))
 
 
+def _all_pairs(forests: Sequence[Forest]) -> tuple[tuple[Any, Any], ...]:
+    """The taxonomies of all models together; ConfigError if two of them contradict each other."""
+    together: dict[Any, Any] = {}
+    for forest in forests:
+        for y, coarse in read_pairs(forest.taxonomy):
+            if together.setdefault(y, coarse) != coarse:
+                raise ConfigError(
+                    f"taxonomy: class {shown(y)} is of category {shown(together[y])} in one model and of "
+                    f"{shown(coarse)} in another; give all models the same, in [taxonomy]"
+                )
+    return tuple(together.items())
+
+
 def limits_of(
     models: Sequence[Model],
     min_class_events: int,
@@ -195,5 +210,6 @@ def limits_of(
         on_capacity="error" if strict else "degrade",
         largest=min([SCALED_LARGEST if stepped else math.inf, *(f.largest for f in alone)]),
         as_they_come=bool(alone),
+        taxonomy=_all_pairs(forests),
         steps=StepCheck([model.steps for model in stepped], nonfinite) if stepped else None,
     )

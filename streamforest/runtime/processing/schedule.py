@@ -8,7 +8,7 @@ from typing import Literal
 
 from streamforest.io.codec.events import Format
 from streamforest.runtime.checkpoint.commit import Pending
-from streamforest.runtime.checkpoint.interleaving import MAX_BYTES
+from streamforest.runtime.checkpoint.journal import MAX_BYTES
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
 
@@ -101,7 +101,7 @@ class CommitSchedule:
         if now - self._looked < 1.0:
             return False
         self._looked = now
-        return requests.promotion() is not None
+        return requests.promotion() is not None or requests.announcements.waiting() is not None
 
     def sample_due(self) -> bool:
         """Whether to measure what predicting takes; once a second."""

@@ -17,11 +17,17 @@ from typing import Any
 from streamforest.errors import ConfigError, RecoveryError, SnapshotError
 from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Commit, Log, Reader, Records
-from streamforest.runtime.checkpoint.interleaving import Run, runs_of
-from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry, read_entries
+from streamforest.runtime.checkpoint.journal import (
+    CommitMetadata,
+    Entry,
+    Run,
+    read_entries,
+    runs_of,
+)
 from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.labels.store import LateRules
+from streamforest.runtime.operate.requests import announce
 from streamforest.runtime.processing.adapters import Model
 from streamforest.runtime.processing.admission import Limits
 from streamforest.runtime.recovery.revisions import (
@@ -188,6 +194,7 @@ class Replayer:
             raise _records_gone(entry)
         if entry.promoted:
             state.main = entry.promoted
+        announce(state.models, entry.announced)
 
     def newest_usable(self, metadata: CommitMetadata) -> tuple[RunState, Snapshot]:
         """The state of the snapshot that a commit names, or of the newest older one that can be read."""

@@ -134,7 +134,7 @@ class Broker:
         java, libs = download.java(), download.jars()
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
-        if not _can_listen(self.port):  # before anything is written for it
+        if not can_listen(self.port):  # before anything is written for it
             raise BrokerError(f"port {self.port} is taken: give another one with --port")
         if not properties.exists():
             self._format(java, libs, properties)
@@ -303,11 +303,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _can_listen(port: int) -> bool:
-    with socket.socket() as probe:
+def can_listen(port: int, host: str = HOST) -> bool:
+    """Whether a server may listen at a port of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True

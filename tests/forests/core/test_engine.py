@@ -180,6 +180,14 @@ def test_depth_gain_and_samples_hold_the_online_forest_back() -> None:
     assert _online(min_samples=500).summary()["nodes"] < free["nodes"] / 3
 
 
+def test_samples_of_a_leaf_count_from_its_birth() -> None:
+    """Each event counts for one split only: it is met by one leaf, and no child inherits it as met."""
+    for min_samples in (20, 50):
+        model = _online(n_trees=1, min_samples=min_samples, min_gain=0.0)
+        splits = (model.summary()["nodes"] - 1) // 2
+        assert 2_000 < splits * min_samples < 4_200  # of 4,000 events, each Poisson(1) times
+
+
 def test_poor_old_trees_start_again() -> None:
     X, y = blobs(8_000)
     swapped = (y + 1) % 4  # a drift: every old tree is wrong from here on

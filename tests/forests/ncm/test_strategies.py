@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reference import ncm as reference
+from reference import ncm_svm as reference_svm
 from support.events import blobs
 
 from streamforest import NCMForestClassifier
@@ -17,6 +18,7 @@ from streamforest.forests.ncm import training
 from streamforest.forests.ncm.training import RetrainJob
 from streamforest.kernels.ncm import node_sampling
 from streamforest.kernels.ncm.layout import Tree, descend
+from streamforest.kernels.ncm.row_memory import fill_in
 
 START, END = 5, 9  # classes before and after
 PLAIN = {
@@ -49,13 +51,17 @@ def _forest(**params: Any) -> tuple[NCMForestClassifier, list[reference.Tree], A
     trees = []
     for tree in forest._trees:
         search = params.get("side_search", "greedy")
-        plain = reference.Tree(
+        kind = reference_svm.SvmTree if forest.split == "svm" else reference.Tree
+        plain = kind(
             int(tree.info["seed"][0]),
             forest.mu,
             assignments=0 if search == "greedy" else search,
             bagged=bool(forest._trees.params["bagged"][0]),
             planes=forest.strategy != "rust",
         )
+        if isinstance(plain, reference_svm.SvmTree):
+            plain.passes, plain.penalty = forest.svm_passes, forest.svm_penalty
+            plain.n_planes = forest.n_planes
         plain.fresh(rows[:n], _centroids(START))
         trees.append(plain)
     return forest, trees, (X, y, n, rows)
@@ -88,7 +94,14 @@ def _same_below(
         return
     assert node.left is not None, f"node {i} should be a leaf"
     k = int(here["k"])
-    assert max(k, 2) == len(node.means)
+    if node.plane is not None:
+        assert k == 1
+        first = int(here["first"])
+        plane = tree.cen[first, : len(node.plane)]
+        np.testing.assert_allclose(plane, node.plane, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(tree.half[first], node.half, rtol=1e-3, atol=1e-3)
+    else:
+        assert max(k, 2) == len(node.means)
     if k > 1:
         first = int(here["first"])
         assert tree.side[first : first + k].tolist() == node.sides
@@ -153,6 +166,39 @@ def test_reused_subtrees_by_the_book(params: dict[str, Any]) -> None:
         known = classes
         _same(forest, trees, rows)
         _no_row_is_wrong(forest, least=forest.mu)
+
+
+SVM = [
+    pytest.param({"mu": 4}, id="all-rows"),
+    pytest.param({"mu": 3, "bagging": True}, id="bagged"),
+]
+
+
+@pytest.mark.parametrize("params", SVM)
+@pytest.mark.parametrize("strategy", ["uls", "igt", "rtst", "rust"])
+def test_planes_by_the_book(strategy: str, params: dict[str, Any]) -> None:
+    fit = {"svm_passes": 1.0, "svm_penalty": 0.02, "n_planes": 4}
+    forest, trees, (X, y, n, rows) = _forest(
+        strategy=strategy, split="svm", pi=0.4, **fit, **{**params, "n_trees": 2}
+    )
+    _same(forest, trees, rows)
+    known = START
+    for begin, end in ((n, n + 60), (n + 60, len(X))):
+        forest.extend_many(X[begin:end], y[begin:end])
+        classes = len(set(y[:end]))
+        centroids = _centroids(classes)
+        for plain in trees:
+            plain.update_leaves(rows[begin:end])
+            plain.rounds += strategy != "uls"
+            if strategy == "igt":
+                plain.igt(centroids)
+            elif strategy == "rtst":
+                plain.rtst(centroids, 0.4)
+            elif strategy == "rust":
+                plain.rust(centroids, 0.4, list(range(known, classes)))
+        known = classes
+        _same(forest, trees, rows)
+    assert min(int(tree.info["n_nodes"][0]) for tree in forest._trees) > 5
 
 
 def _no_row_is_wrong(forest: NCMForestClassifier, least: int) -> None:
@@ -244,7 +290,14 @@ def _grown_from(job: RetrainJob, draws: int) -> Tree:
 # ---- hi-RF
 
 
-@pytest.mark.parametrize("params", [{"mu": 1}, {"mu": 3, "side_search": 32, "grow_kept": False}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"mu": 1},
+        {"mu": 3, "side_search": 32, "grow_kept": False},
+        {"mu": 0, "side_search": 16, "grow_kept": False, "oob_weighting": True},
+    ],
+)
 def test_hirf_by_the_book(params: dict[str, Any]) -> None:
     forest, trees, (X, y, n, rows) = _forest(strategy="hirf", oob_boost=0.5, n_trees=8, **params)
     _same(forest, trees, rows)
@@ -253,7 +306,8 @@ def test_hirf_by_the_book(params: dict[str, Any]) -> None:
         centroids = _centroids(len(set(y[:end])))
         for plain in trees:
             plain.update_leaves(rows[begin:end])
-        errors = [plain.out_of_bag_error(rows[:end]) for plain in trees]
+        weighted = params.get("oob_weighting", False)
+        errors = [plain.out_of_bag_error(rows[:end], weighted) for plain in trees]
         judged = []
         for plain, error in zip(trees, errors):
             for _ in range(plain.kept):  # only trees that were kept are boosted
@@ -277,6 +331,56 @@ def test_hirf_by_the_book(params: dict[str, Any]) -> None:
         assert [int(tree.info["kept"][0]) for tree in forest._trees] == [p.kept for p in trees]
     assert replaced > 3
     assert kept_twice > 0
+
+
+def test_published_hirf_keeps_the_splits_of_kept_trees() -> None:
+    X, y, n = _rows()
+    forest = NCMForestClassifier.paper("hirf", n_trees=8, seed=1)
+    forest.fit_many(X[:n], y[:n])
+    before = [ncm_arrays.copied(tree) for tree in forest._trees]
+    forest.extend_many(X[n:], y[n:])
+    kept = 0
+    for old, new in zip(before, forest._trees):
+        if not new.info["kept"][0]:
+            continue
+        kept += 1
+        n_nodes, n_rows = int(old.info["n_nodes"][0]), int(old.info["n_rows"][0])
+        assert new.info["n_nodes"][0] == n_nodes
+        assert new.info["n_rows"][0] == n_rows
+        assert (new.node["left"][:n_nodes] == old.node["left"][:n_nodes]).all()
+        assert (new.cen[:n_rows] == old.cen[:n_rows]).all()
+        assert (new.leaf[forest._memory.slots] >= 0).all()  # rows of new classes too
+        assert new.info["bag"][0] != new.info["grown_bag"][0]
+    assert 0 < kept < 8
+    _no_row_is_wrong(forest, least=0)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_rows_that_enter_together_lie_where_they_fall(n_jobs: int) -> None:
+    """With missing values and a memory that is too small for all of them."""
+    X, y = blobs(700, 8, seed=5)
+    order = np.argsort(y >= 5, kind="stable")
+    X, y = X[order], y[order]
+    X[::7, 1] = np.nan
+    forest = NCMForestClassifier(
+        strategy="uls", metric="raw", n_trees=3, memory=500, n_jobs=n_jobs, seed=1
+    )
+    begin = int((y < 5).sum())
+    names = [f"f{k}" for k in range(X.shape[1])]
+    events = [{k: v for k, v in zip(names, row) if v == v} for row in X.tolist()]
+    forest.fit_many(events[:begin], y[:begin])
+    forest.extend_many(events[begin:], y[begin:])
+    memory = forest._memory
+    x = memory.arrays.rows.copy()
+    fill_in(x, forest._columns.arrays.fill)
+    late = memory.slots[memory.arrays.number[memory.slots] >= begin]
+    assert len(late) > 100
+    for tree in forest._trees:
+        assert set(np.flatnonzero(tree.leaf >= 0).tolist()) == set(memory.slots.tolist())
+        for slot in late.tolist():
+            assert descend(tree, 0, x, slot) == tree.leaf[slot]
+        leaves = tree.node[: tree.info["n_nodes"][0]]
+        assert leaves["n"][leaves["left"] < 0].sum() == len(memory.slots)
 
 
 # ---- on a stream

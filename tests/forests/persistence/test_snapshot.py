@@ -18,6 +18,7 @@ import streamforest
 from streamforest import (
     AutoForestClassifier,
     ConsistentForestClassifier,
+    FewShotForestClassifier,
     NCMForestClassifier,
     StreamForestClassifier,
 )
@@ -36,6 +37,8 @@ def _bounded(kind: Any, size: int) -> dict[str, Any]:
         return {"max_ring_bytes": 4 * size, "challenge_rate": 0.02}
     if kind is NCMForestClassifier:
         return {"memory": size // 100, "swap_after": 128, "strategy": "hirf"}
+    if kind is FewShotForestClassifier:
+        return {"memory": size // 100, "regrow": 0.1, "few_rows": 20}
     if kind is AutoForestClassifier:
         return {"max_ring_bytes": 4 * size, "memory": size // 100, "swap_after": 128}
     return {"max_fringe_bytes": size}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from streamforest.io.kafka import stalls
-from streamforest.io.kafka.stalls import StallWatch
+from streamforest.io.kafka import source
+from streamforest.io.kafka.source import StallWatch
 
 ONE = TopicPartition("events", 0)
 
@@ -39,7 +39,7 @@ class Consumer:
 
 def test_a_partition_is_not_stalled_while_it_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(stalls.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(source.time, "monotonic", lambda: clock.now)
     consumer = Consumer()
     assignment: Any = SimpleNamespace(
         consumer=consumer, partitions=[ONE], while_ours=lambda: nullcontext()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streamforest.kernels.core import compiling
+from streamforest.kernels.core import cache, compiling
 from streamforest.kernels.core.compiling import Announced
 
 SCRIPT = """
@@ -72,18 +73,67 @@ def test_the_first_start_compiles_what_it_uses_and_the_next_loads_it(tmp_path: P
     assert after == before  # nothing was compiled again
 
 
-def test_the_caches_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_versions_of_a_module_that_were_used_last_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    others = [tmp_path / f"kernels-{k:016}" for k in range(12)]
+    others = [tmp_path / "kernels" / "core.rng" / f"{k:016}" for k in range(12)]
     for k, other in enumerate(others):
-        other.mkdir()
+        other.mkdir(parents=True)
         os.utime(other, (100 + k, 100 + k))
     os.utime(others[0], (200, 200))  # made first, and in use
-    own = compiling._cache_folder()
-    assert {*tmp_path.iterdir()} == {own, others[0], *others[-6:]}
+    own = cache.folder("core.rng")
+    assert {*own.parent.iterdir()} == {own, others[0], *others[-6:]}
     os.utime(own, (1, 1))
-    compiling._cache_folder()
+    cache.folder("core.rng")
     assert own.stat().st_mtime > 200
+
+
+def test_a_change_concerns_the_modules_that_import_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directly, through another module, and by the three ways to write an import."""
+    sources = {
+        "core.a": "x = 1",
+        "core.b": "from streamforest.kernels.core.a import x",
+        "ncm.c": "from streamforest.kernels.core import (\n    b,\n)",
+        "ncm.d": "import streamforest.kernels.ncm.c",
+        "ncm.e": "import numpy",
+    }
+    for name, text in sources.items():
+        path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(cache, "_KERNELS", tmp_path)
+
+    def digests() -> dict[str, str]:
+        cache.digest.cache_clear()
+        return {name: cache.digest(name) for name in sources}
+
+    before = digests()
+    (tmp_path / "core" / "a.py").write_text("x = 2")
+    after = digests()
+    cache.digest.cache_clear()
+    assert {name for name in sources if before[name] != after[name]} == {
+        "core.a",
+        "core.b",
+        "ncm.c",
+        "ncm.d",
+    }
+
+
+def test_every_import_of_a_kernel_module_is_seen() -> None:
+    """The rule reads sources as text: it must find all that Python itself finds."""
+    root = Path(cache.__file__).parent.parent
+    for path in root.rglob("*.py"):
+        text = path.read_text()
+        seen = cache._imported(text)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "streamforest.kernels."
+            ):
+                module = str(node.module).removeprefix("streamforest.kernels.")
+                assert {module, *(f"{module}.{name.name}" for name in node.names)} <= seen, path
 
 
 def test_another_environment_loads_what_this_one_compiled(tmp_path: Path) -> None:

@@ -213,7 +213,8 @@ def _ask_versions(
                 "a plain listener)"
             )
         return Trouble(
-            f"{address} is not a Kafka broker, or it is still starting: {_reason(error)}",
+            f"{address} is not a Kafka broker, or it is still starting: {_reason(error)}; "
+            "correct kafka.bootstrap_servers, or wait",
             lasting=False,
         )
     return None

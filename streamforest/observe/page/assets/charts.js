@@ -14,7 +14,7 @@ const element = (tag, attributes = {}, ...children) => {
 };
 
 class Chart {
-  // options: id, title, height, format(value), range([low, high]) -> [low, high], empty
+  // options: id, title, height, format(value), range([low, high]) -> [low, high], empty, place(x)
   constructor(options) {
     this.options = options;
     this.box = document.getElementById(options.id);
@@ -124,7 +124,13 @@ class Chart {
       if (curve.key) curve.key.textContent = value === null || value === undefined ? "–" : this.options.format(value);
     }
     const x = at === null ? null : this.data[0][at];
-    if (this.when) this.when.textContent = x === null || x === undefined ? "" : this.time ? clock(x) : `event ${whole(x)}`;
+    if (this.when) this.when.textContent = x === null || x === undefined ? "" : this.place(x);
+  }
+
+  // where the cursor is, in words
+  place(x) {
+    if (this.options.place) return this.options.place(x);
+    return this.time ? clock(x) : `event ${whole(x)}`;
   }
 
   point(index) {
@@ -149,8 +155,7 @@ class Chart {
     this.point(index);
     this.tell(index);
     const values = this.curves.map((c) => `${c.name} ${c.values[index] === null ? "unknown" : this.options.format(c.values[index])}`);
-    const place = this.time ? clock(this.data[0][index]) : `event ${whole(this.data[0][index])}`;
-    document.getElementById("spoken").textContent = `${place}: ${values.join(", ")}`;
+    document.getElementById("spoken").textContent = `${this.place(this.data[0][index])}: ${values.join(", ")}`;
   }
 
   width() {

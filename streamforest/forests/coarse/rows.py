@@ -1,0 +1,110 @@
+"""Rows that were learned under an estimated class, for as long as the estimate can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamforest.forests.core.serialization import demand
+
+
+@dataclass(slots=True)
+class EstimatedRow:
+    """A row with a coarse label that the fine forest has learned."""
+
+    number: int  # in the fine forest
+    category: int
+    values: NDArray[np.float64]
+
+
+class EstimatedRows:
+    """Such rows by their number among all learned rows, in a forest that keeps a memory of rows.
+
+    A row stays until it leaves that memory. Withdrawn rows leave the forest when its epoch ends.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, EstimatedRow] = {}
+        self._kept = 0  # when rows were last looked through
+        self.withdrawn: list[int] = []  # numbers in the fine forest
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the values that are kept."""
+        return sum(row.values.nbytes for row in self._rows.values())
+
+    def add(self, number: int, row: EstimatedRow, in_memory: Callable[[], Any]) -> None:
+        """Keep a row; those that left the memory are dropped now and then."""
+        self._rows[number] = row
+        if len(self._rows) > 2 * self._kept + 64:
+            self.drop_absent(in_memory())
+
+    def drop_absent(self, in_memory: Any) -> None:
+        """Keep only rows whose numbers are among these; a row just added may not be there yet."""
+        there = set(in_memory.tolist())
+        latest = max((row.number for row in self._rows.values()), default=0)
+        self._rows = {
+            number: row
+            for number, row in self._rows.items()
+            if row.number in there or row.number == latest
+        }
+        self._kept = len(self._rows)
+
+    def take(self, number: int, in_memory: Any) -> EstimatedRow | None:
+        """The row of this number, to be withdrawn; None if it is not in memory any more."""
+        row = self._rows.get(number)
+        if row is None or row.number not in set(in_memory.tolist()):
+            return None
+        del self._rows[number]
+        self.withdrawn.append(row.number)
+        return row
+
+    def look_up(self, number: int) -> EstimatedRow | None:
+        """The row of this number as it is, whether or not it has left the memory."""
+        return self._rows.get(number)
+
+    # ---- snapshots
+
+    def dump(self, in_memory: Any) -> dict[str, NDArray[Any]]:
+        """The arrays of a snapshot."""
+        there = set(in_memory.tolist())
+        kept = [(n, row) for n, row in self._rows.items() if row.number in there]
+        rows = [row for _, row in kept]
+        return {
+            "rows.number": np.array([n for n, _ in kept], np.int64),
+            "rows.own_number": np.array([row.number for row in rows], np.int64),
+            "rows.category": np.array([row.category for row in rows], np.int64),
+            "rows.width": np.array([len(row.values) for row in rows], np.int64),
+            "rows.values": np.concatenate([*(row.values for row in rows), np.zeros(0)]),
+            "rows.withdrawn": np.array(self.withdrawn, np.int64),
+        }
+
+    def restore(
+        self, take: Callable[..., NDArray[Any]], in_memory: Any, categories: int, features: int
+    ) -> None:
+        """The same back, checked."""
+        number = take("rows.number", np.int64)
+        n = len(number)
+        own = take("rows.own_number", np.int64, n)
+        demand(np.diff(number) > 0, "rows.number")
+        demand(np.isin(own, in_memory) & (np.unique(own).size == n), "rows.own_number")
+        category = take("rows.category", np.int64, n)
+        demand((category >= 0) & (category < categories), "rows.category")
+        width = take("rows.width", np.int64, n)
+        demand((width >= 0) & (width <= max(1, features)), "rows.width")
+        values = take("rows.values", np.float64, int(width.sum()))
+        demand(~np.isinf(values), "rows.values")
+        withdrawn = take("rows.withdrawn", np.int64)
+        demand(np.isin(withdrawn, in_memory) & ~np.isin(withdrawn, own), "rows.withdrawn")
+        parts = np.split(values, np.cumsum(width)[:-1]) if n else []
+        for at, mine, of, part in zip(number.tolist(), own.tolist(), category.tolist(), parts):
+            self._rows[at] = EstimatedRow(mine, of, part)
+        self._kept = n
+        self.withdrawn = withdrawn.tolist()

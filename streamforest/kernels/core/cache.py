@@ -1,0 +1,125 @@
+"""Where compiled kernels are kept: a folder for each module, named after the sources that went into it.
+
+numba looks whether the file of a cached function has changed, not whether a function inlined into it
+has: after an upgrade it would go on running the old one. A folder named after a module's own source
+and all kernel sources it imports cannot be stale, and a change compiles only what it concerns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from numba.core.caching import _CacheLocator
+
+_KERNELS = Path(__file__).parent.parent
+_PACKAGE = "streamforest.kernels."
+_KEPT = 8  # versions of a module
+_IMPORT = re.compile(
+    r"^(?:from streamforest\.kernels\.([\w.]+) import (\([^)]*\)|.*)|import streamforest\.kernels\.([\w.]+))",
+    re.MULTILINE,
+)
+
+
+def base_folder() -> Path:
+    """NUMBA_CACHE_DIR, or a folder in the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or os.path.join(home, "streamforest")) / "kernels"
+
+
+def _imported(source: str) -> set[str]:
+    """The kernel modules that a source imports, by their names below `kernels`."""
+    found = set()
+    for module, names, plain in _IMPORT.findall(source):
+        found.add(plain or module)
+        found.update(f"{module}.{name}" for name in re.findall(r"\w+", names) if module)
+    return found
+
+
+def _path(module: str) -> Path | None:
+    """The file of a module; None for a name that is a function or a folder."""
+    path = _KERNELS.joinpath(*module.split(".")).with_suffix(".py")
+    return path if path.is_file() else None
+
+
+def _sources(module: str) -> dict[str, bytes]:
+    """A module and everything it imports from the kernels, by name."""
+    found: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = _path(name)
+        if name not in found and path is not None:
+            found[name] = path.read_bytes()
+            waiting.extend(_imported(found[name].decode()))
+    return found
+
+
+@cache
+def digest(module: str) -> str:
+    """What identifies a module's compiled functions, whatever path it was installed under."""
+    hashed = hashlib.sha256()
+    for name, source in sorted(_sources(module).items()):
+        hashed.update(f"{name} {len(source)}\n".encode() + source)
+    return hashed.hexdigest()[:16]
+
+
+def folder(module: str) -> Path:
+    """The cache of a module: made where it can be, of older versions the few that were used last are kept."""
+    versions = base_folder() / module
+    own = versions / digest(module)
+    try:
+        if own.exists():
+            os.utime(own)
+        else:
+            own.mkdir(parents=True, exist_ok=True)
+            others = sorted(versions.iterdir(), key=lambda path: path.stat().st_mtime)
+            for old in others[:-_KEPT]:
+                shutil.rmtree(old, ignore_errors=True)
+    except OSError:
+        pass  # nowhere to write: `is_writable` says so
+    return own
+
+
+def is_writable(module: str) -> bool:
+    """Whether compiled functions of this module can be kept. Without, they are compiled at every start."""
+    return os.access(folder(module), os.W_OK)
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """The name of a function's module below `kernels`; a function of another package has its full name."""
+    return function.__module__.removeprefix(_PACKAGE)
+
+
+class KernelCacheLocator(_CacheLocator):
+    """Tells numba where it keeps a compiled function.
+
+    numba's own locators add the path and the time of the source file, so that each new environment
+    would compile everything again.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._module = name_of(function)
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., object], py_file: str) -> KernelCacheLocator:
+        """The locator of a function; numba calls this."""
+        return cls(py_func)
+
+    def get_cache_path(self) -> str:
+        """The folder of its module."""
+        return str(base_folder() / self._module / digest(self._module))
+
+    def get_source_stamp(self) -> str:
+        """The same for all functions of a module."""
+        return digest(self._module)
+
+    def get_disambiguator(self) -> str:
+        """Tells functions of the same name apart."""
+        return f"{self._module}-{self._line}"

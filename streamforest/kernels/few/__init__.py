@@ -1,0 +1,1 @@
+"""Trees grown to purity, and leaf shares of a class of few rows."""
