@@ -34,7 +34,8 @@ from streamforest.io.kafka.compat.workarounds import (
     valid_membership,
 )
 from streamforest.io.kafka.log import KafkaSettings, kafka_log
-from streamforest.io.kafka.membership import acquire_alone
+from streamforest.io.kafka.membership import TopicAssignment, acquire_alone
+from streamforest.io.kafka.partition_membership import GroupMember
 from streamforest.io.kafka.producer import TransactionalProducer
 from streamforest.io.kafka.topics import Topics, create_topic
 from streamforest.io.log import CommitInDoubt, OutputRecord
@@ -249,6 +250,36 @@ def test_a_consumer_that_hangs_in_a_join_is_asked_to_join_anew(
     assert bool(second.assignment()) == remedy
     assert rebalancing(second) != remedy
     second.close(autocommit=False)
+
+
+@pytest.mark.parametrize("scope", ["topic", "partition"])
+def test_a_consumer_that_cannot_join_is_replaced(
+    kafka_broker: Broker, kafka_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch, scope: str
+) -> None:
+    """Trap D: the consumer's metadata are no longer refreshed, so it never finds its coordinator."""
+    topics = Topics(kafka_topic("deaf"), "p", "d", "j")
+    settings = KafkaSettings(kafka_broker.servers, topics, f"g-{uuid.uuid4().hex[:8]}")
+    assignment, member = TopicAssignment(settings), GroupMember(settings)
+    joining: TopicAssignment | GroupMember = assignment if scope == "topic" else member
+
+    def consumer() -> Any:
+        return assignment.consumer if scope == "topic" else member._consumer
+
+    def settled() -> bool:
+        if scope == "topic":
+            assignment.join()
+            return assignment.await_partitions() is None
+        member.look(0.1)
+        return member.given is not None
+
+    joining.join()
+    first = consumer()
+    joining._watch = JoinWatch(first, unstable_seconds=0.3)
+    monkeypatch.setattr(first._coordinator, "poll", lambda **_: False)
+    until(settled)
+    assert consumer() is not first
+    assignment.leave()
+    member.close()
 
 
 def rebalancing(consumer: Any) -> bool:

@@ -131,26 +131,30 @@ def test_a_broker_that_hangs_or_dies_is_told_and_survived(tmp_path: Path) -> Non
     with Broker() as broker:
         case = Case(broker, tmp_path)
         case.feed(300)
+
+        def owns(_: object) -> bool:
+            return case.get("/readyz") == (200, "ready: owner of 2 partitions\n")
+
         with case.consumer() as consumer:
-            until(lambda: case.get("/readyz") == (200, "ready: owner of 2 partitions\n"))
+            consumer.until(owns, 120)
             pid = broker.status().pid
             os.kill(pid, signal.SIGSTOP)
-            until(lambda: case.get("/readyz")[0] == 503)
+            consumer.until(lambda c: case.get("/readyz")[0] == 503)
             assert "not ready: " in case.get("/readyz")[1]
             consumer.until(lambda c: logged(c) == (1, 0))
             assert "streamforest_ready 0.0" in case.get("/metrics")[1]
             assert case.get("/livez")[0] == 200
             os.kill(pid, signal.SIGCONT)
-            until(lambda: case.get("/readyz") == (200, "ready: owner of 2 partitions\n"))
+            consumer.until(owns, 120)
             consumer.until(lambda c: logged(c) == (1, 1))
             broker.kill()
-            until(lambda: case.get("/readyz")[0] == 503)
+            consumer.until(lambda c: case.get("/readyz")[0] == 503)
             consumer.until(lambda c: logged(c) == (2, 1))
             broker.start()
-            until(lambda: case.get("/readyz") == (200, "ready: owner of 2 partitions\n"))
+            consumer.until(owns, 120)
             consumer.until(lambda c: logged(c) == (2, 2))
             case.feed(300, seed=1)
-            until(lambda: done(case, 600))
+            consumer.until(lambda c: done(case, 600), 120)
             assert consumer.stop() == 0, consumer.log()[-3000:]
         case.drain()
         case.judge()

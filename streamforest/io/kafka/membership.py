@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -31,13 +30,13 @@ from streamforest.io.kafka.compat.workarounds import (
     answered_ago,
     committed_now,
     create_client,
-    known_partitions,
     request_rejoin,
     valid_membership,
 )
 from streamforest.io.kafka.reader import commit_number
 from streamforest.io.kafka.retry import RetryPolicy
 from streamforest.io.kafka.settings import KafkaSettings, check_partition_counts
+from streamforest.io.kafka.topics import TopicCheck
 from streamforest.io.log import (
     Acquisition,
     Commit,
@@ -153,32 +152,6 @@ def silence(seconds: float, settings: KafkaSettings) -> str | None:
     return None
 
 
-class TopicCheck:
-    """Tells partitions that another member owns from those that are gone with their topic."""
-
-    def __init__(self, settings: KafkaSettings, grace_seconds: float = 20.0) -> None:
-        self._settings = settings
-        self._grace_seconds = (
-            grace_seconds  # seconds; a broker that starts up may not know its topics yet
-        )
-        self._since: float | None = None
-
-    def look(self, consumer: Any) -> None:
-        """Call it while nothing is assigned; BrokerError once a topic has been away for a while."""
-        now = time.monotonic()
-        inputs = self._settings.topics.inputs
-        gone = [topic for topic in inputs if not known_partitions(consumer, topic)]
-        if not gone:
-            self._since = None
-            return
-        self._since = now if self._since is None else self._since
-        if now - self._since >= self._grace_seconds:
-            raise BrokerError(
-                f"the broker at {self._settings.servers} has no topic {gone[0]!r} any more: put it "
-                "back, or start the pipeline under another name with a new one"
-            )
-
-
 def subscribed(settings: KafkaSettings, assignor: Any, listener: Any) -> Any:
     """A consumer in the group; the first poll joins. BrokerError if a topic is not there."""
     consumer = create_client(
@@ -264,9 +237,16 @@ class TopicAssignment(Assignment):
         return bool(self.partitions) and self.membership is not None
 
     def watch(self) -> None:
-        """Join again where joining has got stuck."""
-        if self._watch is not None:
-            self._watch.look()
+        """Join again where joining has got stuck, in the end with another consumer."""
+        if self._watch is None:
+            return
+        self._watch.look()
+        if self._watch.in_vain:
+            log.warning(
+                "joining the group fails again and again: starting over with a new consumer"
+            )
+            self.leave()
+            self._watch = None
 
     def refused(self) -> None:
         """Nothing is ours until partitions are assigned again."""

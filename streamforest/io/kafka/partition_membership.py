@@ -33,8 +33,9 @@ from streamforest.io.kafka.compat.workarounds import (
     valid_membership,
 )
 from streamforest.io.kafka.log import kafka_log
-from streamforest.io.kafka.membership import Assignment, TopicCheck, silence, subscribed
+from streamforest.io.kafka.membership import Assignment, silence, subscribed
 from streamforest.io.kafka.settings import KafkaSettings
+from streamforest.io.kafka.topics import TopicCheck
 from streamforest.io.log import Joining, Log, Released
 
 log = logging.getLogger(__name__)
@@ -180,8 +181,22 @@ class GroupMember:
             log.warning("a poll failed (%s: %s)", type(error).__name__, error)
             time.sleep(0.2)
         self._watch.look()
+        if self._watch.in_vain:
+            self._replace_consumer()
         if self.given is not None and not self.given.numbers:
             self._topic_check.look(self._consumer)
+
+    def _replace_consumer(self) -> None:
+        """Start over with a new consumer; the old one stays if the broker cannot be reached now."""
+        try:
+            consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
+        except KafkaError as error:
+            log.info("no other consumer can be had now (%s: %s)", type(error).__name__, error)
+            return
+        log.warning("joining the group fails again and again: starting over with a new consumer")
+        self.close()
+        self.given = None
+        self._consumer, self._watch = consumer, JoinWatch(consumer)
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
@@ -19,11 +19,16 @@ from kafka.errors import (
 from streamforest.errors import BrokerError
 from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.kafka.clients import asking, connect
+from streamforest.io.kafka.compat.workarounds import known_partitions
 from streamforest.text import shown
+
+if TYPE_CHECKING:  # its module imports this one
+    from streamforest.io.kafka.settings import KafkaSettings
 
 DEFAULT_PARTITIONS = 4
 __all__ = [
     "DEFAULT_PARTITIONS",
+    "TopicCheck",
     "Topics",
     "absent",
     "create_topic",
@@ -188,3 +193,27 @@ def _compare_partitions(client: Any, topics: Topics) -> None:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+class TopicCheck:
+    """Tells partitions that another member owns from those that are gone with their topic."""
+
+    def __init__(self, settings: KafkaSettings, grace_seconds: float = 20.0) -> None:
+        self._settings = settings
+        self._grace_seconds = grace_seconds  # a broker that starts up may not know its topics yet
+        self._since: float | None = None
+
+    def look(self, consumer: Any) -> None:
+        """Call it while nothing is assigned; BrokerError once a topic has been away for a while."""
+        now = time.monotonic()
+        inputs = self._settings.topics.inputs
+        gone = [topic for topic in inputs if not known_partitions(consumer, topic)]
+        if not gone:
+            self._since = None
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self._grace_seconds:
+            raise BrokerError(
+                f"the broker at {self._settings.servers} has no topic {gone[0]!r} any more: put it "
+                "back, or start the pipeline under another name with a new one"
+            )

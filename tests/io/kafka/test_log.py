@@ -19,11 +19,11 @@ from kafka.errors import (
 from streamforest.errors import BrokerError, RecoveryError
 from streamforest.io.kafka.compat.workarounds import create_client
 from streamforest.io.kafka.log import kafka_log
-from streamforest.io.kafka.membership import KafkaMembership, TopicAssignment, TopicCheck
+from streamforest.io.kafka.membership import KafkaMembership, TopicAssignment
 from streamforest.io.kafka.reader import JournalTail, KafkaReader
 from streamforest.io.kafka.retry import RetryPolicy
 from streamforest.io.kafka.settings import KafkaSettings, check_partition_counts, for_partition
-from streamforest.io.kafka.topics import Topics
+from streamforest.io.kafka.topics import TopicCheck, Topics
 from streamforest.io.log import CommitInDoubt, Log, Transaction
 
 SETTINGS = KafkaSettings("127.0.0.1:1", Topics.of("p"), "p")

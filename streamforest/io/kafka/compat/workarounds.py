@@ -14,7 +14,10 @@ C. `commit_transaction()` can return with nothing committed, and a failed `send(
    transaction. So everything is sent and flushed, and each outcome is checked, before offsets are added
    (`TransactionalProducer.publish`; `test_a_message_without_an_answer_fails_the_commit`).
 D. A consumer can stay in the state `<rebalancing>` for ever. `JoinWatch` makes it join again
-   (`test_a_consumer_that_hangs_in_a_join_is_asked_to_join_anew`).
+   (`test_a_consumer_that_hangs_in_a_join_is_asked_to_join_anew`). Its metadata can also stop being refreshed:
+   the task that does so ends with the first error that is no KafkaError. So a consumer that was asked to
+   join several times in vain is replaced (`JoinWatch.in_vain`;
+   `test_a_consumer_that_cannot_join_is_replaced`).
 E. A call made while the broker is down can be lost, and then waits without end. The sender's
    `await_ready` must return False instead of raising (`patch_sender`), and every call that waits has a
    deadline (`call_with_timeout`; `test_a_call_made_while_the_broker_is_down_is_not_lost`).
@@ -56,6 +59,7 @@ from streamforest.io.log import CommitInDoubt
 log = logging.getLogger(__name__)
 
 _STABLE = "<stable>"
+_JOIN_REQUESTS = 3  # so often a consumer is asked to join before another takes its place
 
 
 def create_client(maker: Callable[..., Any], **settings: Any) -> Any:
@@ -103,18 +107,24 @@ class JoinWatch:
         self._consumer = consumer
         self._limit = unstable_seconds
         self._stable = time.monotonic()
+        self._requests = 0
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether the consumer was asked to join so often without success that another should."""
+        return self._requests >= _JOIN_REQUESTS
 
     def look(self) -> bool:
         """Call it after each poll; True if the consumer has to join again."""
         now = time.monotonic()
         if self._consumer.group_metadata().state == _STABLE:
-            self._stable = now
+            self._stable, self._requests = now, 0
             return False
         if now - self._stable < self._limit:
             return False
         log.warning("not stable in the group for %.0f s: joining again", now - self._stable)
         request_rejoin(self._consumer)
-        self._stable = now
+        self._stable, self._requests = now, self._requests + 1
         return True
 
 
