@@ -74,6 +74,16 @@ class RecoveryError(StreamForestError):
     """A run that cannot be resumed from what is left of it; the message says what to do."""
 
 
+class RecordsGoneError(RecoveryError):
+    """The log no longer has records that a run needs: events that were learned, or its journal. A snapshot
+    can be adopted without them.
+    """
+
+
+class UnreadGoneError(RecordsGoneError):
+    """The log no longer has events that were not read yet. All that was read is learned and committed."""
+
+
 class VersionChangeError(RecoveryError):
     """Events in the journal were learned by a rule that this version no longer has; see
     `--accept-version-change`.

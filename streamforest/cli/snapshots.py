@@ -130,11 +130,13 @@ def unpin(pipeline: Path, name: str, settings: tuple[str, ...], partition: int |
 @click.option(
     "--from",
     "origin",
-    type=click.Choice(["journal", "last-commit", "log-end"]),
+    type=click.Choice(adopting.ORIGINS),
     default="journal",
     show_default=True,
-    help="Where to continue. journal: learn again what the journal lists after the snapshot. last-commit: "
-    "forget what was learned since, continue at the last commit. log-end: the same, and skip unread records.",
+    help="Where to continue. journal: learn again what the journal lists after the snapshot. earliest: the "
+    "same as far as the log still has it, and go on with the earliest unread records that are left. "
+    "last-commit: forget what was learned since, continue at the last commit. log-end: the same, and skip "
+    "unread records.",
 )
 @SET
 @PARTITION
@@ -150,7 +152,8 @@ def adopt(
     """Make PIPELINE continue from the snapshot NAME. It must not be running.
 
     Events that are learned again are not published again. The journal records the adoption. If the group's
-    offsets have expired, `--from journal` continues exactly where the pipeline ended.
+    offsets have expired, `--from journal` continues exactly where the pipeline ended. If records are gone
+    from the log, `--from earliest` continues with what is left. A start that is refused prints the command.
 
     \b
     Example:
@@ -159,8 +162,10 @@ def adopt(
     loaded = _loaded(pipeline, settings)
     done = adopting.adopt(loaded, name, origin, partition, accept_version_change)
     result = f"adopted {done.name} as {done.snapshot}, commit {done.commit:,}"
-    if origin == "journal":
+    if origin in ("journal", "earliest"):
         result += f"; {done.relearned:,} events learned again"
+    if origin == "earliest" and done.forgotten:
+        result += f", {done.forgotten:,} are gone"
     if done.skipped:
         result += f"; {done.skipped:,} records will not be read"
     click.echo(result)

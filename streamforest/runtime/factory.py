@@ -139,7 +139,19 @@ def new_run(
         telemetry,
         stopping,
         _reader(pipeline),
+        _arguments(pipeline, source),
     )
+
+
+def _arguments(pipeline: Pipeline, source: Mapping[str, object] | None) -> tuple[str, ...]:
+    """How a command names a pipeline, or one partition of it; nothing for a recorded file, of which no
+    snapshot can be adopted.
+    """
+    if pipeline.config.kafka is None:
+        return ()
+    if source is None or "partition" not in source:
+        return pipeline.arguments
+    return *pipeline.arguments, "--partition", str(source["partition"])
 
 
 def fresh_state(pipeline: Pipeline) -> RunState:

@@ -166,3 +166,20 @@ def test_a_commit_comes_early_before_its_journal_record_is_too_large() -> None:
     assert events > 200_000
     entry = Entry(1, 0, events, pending.order.slices(), order=pending.order.order(), v=2)
     assert 0.4 * MAX_BYTES < len(msgspec.json.encode(entry)) < MAX_BYTES
+
+
+def test_what_is_left_of_an_entry_keeps_its_order() -> None:
+    """The first records of a partition are gone: its first places in the order are left out."""
+    a, b = ("a", 0), ("b", 0)
+    records = {p: [MemoryRecord(i, b"%d" % i) for i in range(4)] for p in (a, b)}
+    both = Interleaving()
+    for partition, offset in [(a, 0), (b, 0), (a, 1), (a, 2), (b, 1), (b, 2), (a, 3), (b, 3)]:
+        both.add(Records.of(partition, [records[partition][offset]]))
+    entry = Entry(3, 0, 8, both.slices(), order=both.order(), v=2)
+    del records[a][:2]
+    (batch,) = replayer.remaining(entry, Reader(records))
+    order = [(p, r.offset) for p, r in zip(batch.partitions, batch.records, strict=True)]
+    assert order == [(b, 0), (a, 2), (b, 1), (b, 2), (a, 3), (b, 3)]
+    (whole,) = replayer.remaining(Entry(3, 0, 6, [(*a, 0, 4), (*b, 0, 4)]), Reader(records))
+    assert [r.offset for r in whole.records] == [2, 3, 0, 1, 2, 3]
+    assert not list(replayer.remaining(entry, Reader({a: [], b: []})))

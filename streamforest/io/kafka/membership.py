@@ -22,7 +22,7 @@ from kafka.errors import (
     NoOffsetForPartitionError,
 )
 
-from streamforest.errors import BrokerError, StreamForestError
+from streamforest.errors import BrokerError, RecordsGoneError, StreamForestError
 from streamforest.io.kafka.assignors import OneOwnerAssignor
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import (
@@ -108,14 +108,14 @@ class Assignment(abc.ABC):
         return silence(answered_ago(consumer), self.settings)
 
     def refuse_gone(self, positions: Mapping[Partition, int]) -> None:
-        """BrokerError where the pipeline has a position in a partition that it is no longer given."""
+        """RecordsGoneError where the pipeline has a position in a partition that it is no longer given."""
         gone = sorted(set(positions) - {tuple(tp) for tp in self.partitions})
         if gone and self.is_ours():
             topic, number = gone[0]
-            raise BrokerError(
+            raise RecordsGoneError(
                 f"the pipeline stands at offset {positions[gone[0]]} of {topic}-{number}, which is not "
                 "among the partitions that it reads: the topic is gone, was recreated with fewer, or "
-                "is not read any more. Start the pipeline under another name"
+                "is not read any more"
             )
 
     @contextmanager

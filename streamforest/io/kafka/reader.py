@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
-from streamforest.errors import BrokerError, RecoveryError
+from streamforest.errors import BrokerError, RecordsGoneError, RecoveryError
 from streamforest.io.kafka.auth.connection import Connection
 from streamforest.io.kafka.clients import connect
 from streamforest.io.kafka.compat.records import use_quick_records
@@ -33,7 +33,7 @@ _MAX_BUFFERED_BYTES = 128 << 20  # of all partitions, each its share
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def reading() -> Iterator[None]:
     """Turns the client's errors into ours: what may not be read, and what cannot be read just now."""
     try:
         yield
@@ -46,7 +46,7 @@ def _reading() -> Iterator[None]:
 
 
 def _consumer(client: Mapping[str, Any]) -> Any:
-    with _reading():
+    with reading():
         consumer = create_client(
             KafkaConsumer,
             **client,
@@ -59,16 +59,16 @@ def _consumer(client: Mapping[str, Any]) -> Any:
     return consumer
 
 
-def _ends(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+def end_offsets(consumer: Any, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     """The end offsets of partitions; LogUnavailable if the broker does not answer."""
-    with _reading():
+    with reading():
         ends: dict[TopicPartition, int] = consumer.end_offsets(partitions)
     return ends
 
 
-def _position(consumer: Any, partition: TopicPartition) -> int:
+def position_in(consumer: Any, partition: TopicPartition) -> int:
     """The next offset to read; LogUnavailable if the broker has to be asked and does not answer."""
-    with _reading():
+    with reading():
         return int(consumer.position(partition))
 
 
@@ -82,14 +82,14 @@ class JournalTail:
         self._consumer = _consumer(client)
         self._consumer.assign([tp])
         try:
-            with _reading():
+            with reading():
                 first = self._consumer.beginning_offsets([tp])[tp]
         except BrokerError:
             self.close()
             raise
         if first > since + 1 and since >= 0:
             self.close()
-            raise RecoveryError(
+            raise RecordsGoneError(
                 f"the journal {topic!r} begins at {first}, but the newest usable snapshot needs it "
                 f"from {since + 1} on: give the topic retention.ms=-1"
             )
@@ -100,7 +100,7 @@ class JournalTail:
         try:
             batch = _poll(self._consumer, timeout_ms).get(self._tp, [])
         except OffsetOutOfRangeError as error:
-            raise RecoveryError(
+            raise RecordsGoneError(
                 f"the journal {self._tp.topic!r} has no records where they were read before "
                 f"({error}); it was truncated or recreated"
             ) from error
@@ -108,12 +108,12 @@ class JournalTail:
 
     def end(self) -> int:
         """The offset at which the journal ends now."""
-        return _ends(self._consumer, [self._tp])[self._tp]
+        return end_offsets(self._consumer, [self._tp])[self._tp]
 
     def records(self, idle: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
         """All records up to the end as of now; `idle` is called after each poll."""
         end = self.end()
-        while _position(self._consumer, self._tp) < end:
+        while position_in(self._consumer, self._tp) < end:
             yield from self.poll(500)
             idle()
 
@@ -143,7 +143,7 @@ def read_journal(
                 deadline = time.monotonic() + _WAIT_SECONDS
             elif time.monotonic() > deadline:
                 tail.end()  # LogUnavailable if the broker is away
-                raise RecoveryError(
+                raise RecordsGoneError(
                     f"the journal {topic!r} has no record at {until}, which a "
                     "commit names; it was truncated or recreated"
                 )
@@ -154,7 +154,7 @@ def read_journal(
 def _poll(consumer: Any, timeout_ms: int = 500) -> Any:
     unpark(consumer)
     try:
-        with _reading():
+        with reading():
             return consumer.poll(timeout_ms=timeout_ms, max_records=2_000)
     except LogUnavailable as error:
         cause = error.__cause__
@@ -194,15 +194,18 @@ class KafkaReader:
             if self._fill(tp):
                 deadline = time.monotonic() + _WAIT_SECONDS
             elif time.monotonic() > deadline:
-                _ends(self._consumer, [tp])  # LogUnavailable if the broker is away
-                raise RecoveryError(_gone(partition, first))
+                end_offsets(self._consumer, [tp])  # LogUnavailable if the broker is away
+                raise RecordsGoneError(_gone(partition, first))
         if max_records is None and buffer[0].offset != first:
-            raise RecoveryError(_gone(partition, first))
+            raise RecordsGoneError(_gone(partition, first))
         taken: list[Any] = []
         while buffer and buffer[0].offset < end and len(taken) != max_records:
             taken.append(buffer.popleft())
-        self._bytes[tp] -= sum(map(size_of, taken))
+        self._note_taken(tp, taken)
         return taken
+
+    def _note_taken(self, tp: TopicPartition, taken: list[Any]) -> None:
+        self._bytes[tp] -= sum(map(size_of, taken))
 
     def _skip_to(self, tp: TopicPartition, first: int) -> bool:
         """Drop records before an offset; whether there are any after it."""
@@ -213,7 +216,7 @@ class KafkaReader:
 
     def _add(self, tp: TopicPartition, first: int) -> None:
         """Begin to read a partition that was added while the pipeline ran."""
-        offsets = {other: _position(self._consumer, other) for other in self._positions}
+        offsets = {other: position_in(self._consumer, other) for other in self._positions}
         self._positions[tp] = first
         self._buffers[tp] = deque()
         self._consumer.assign(list(self._positions))
@@ -233,7 +236,7 @@ class KafkaReader:
             polled = _poll(self._consumer)
         except OffsetOutOfRangeError as error:
             (tp, offset), *_ = error.args[0].items()
-            raise RecoveryError(_gone(tuple(tp), offset)) from error
+            raise RecordsGoneError(_gone(tuple(tp), offset)) from error
         for tp, records in polled.items():
             self._buffers[tp].extend(records)
             self._bytes[tp] += sum(map(size_of, records))

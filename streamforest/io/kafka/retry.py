@@ -90,7 +90,7 @@ class RetryPolicy:
         if gone:
             raise BrokerError(
                 f"the broker at {self.settings.servers} has no topic {', '.join(map(repr, gone))} any "
-                "more: create it again and restart; without its journal, under another name"
+                "more: create it again and restart; if it was the journal, the start says how to go on"
             )
 
     def back_off(self, what: str, error: KafkaError) -> None:
@@ -125,8 +125,8 @@ class RetryPolicy:
         if self._damaged[1] >= _DAMAGED_AFTER:
             raise BrokerError(
                 f"a batch cannot be read, {_DAMAGED_AFTER} times in a row: {error}. Put the broker's "
-                "copy right, or delete the records up to and with it (kafka-delete-records) and "
-                "start the pipeline under another name"
+                "copy right, or delete the records up to and with it (kafka-delete-records) and start "
+                "again: the pipeline then says how to go on without them"
             ) from error
 
     def _tell_trouble(self) -> None:

@@ -25,7 +25,7 @@ from kafka.errors import (
     OffsetOutOfRangeError,
 )
 
-from streamforest.errors import RecoveryError
+from streamforest.errors import UnreadGoneError
 from streamforest.io.kafka.compat.fetches import StableOffsets, limit_fetches, position_of
 from streamforest.io.kafka.compat.workarounds import unpark
 from streamforest.io.kafka.membership import Assignment, KafkaMembership
@@ -138,14 +138,14 @@ class KafkaSource:
                 timeout_ms=int(timeout * 1000), max_records=max_records
             )
         except OffsetOutOfRangeError as error:
-            raise RecoveryError(
-                f"events are gone from the log before they were read ({error}): raise the topic's "
-                "retention; to go on without them, start the pipeline under another name"
+            raise UnreadGoneError(
+                f"events of {_places(error)} are gone from the log before they were read: raise the "
+                "topic's retention"
             ) from error
         except LogTruncationError as error:
-            raise RecoveryError(
+            raise UnreadGoneError(
                 f"the broker has lost events that were read already ({error}), as an unclean leader "
-                "election does: start the pipeline under another name"
+                "election does"
             ) from error
         except NoOffsetForPartitionError:
             pass  # a partition that was just added: its assignment comes with the next poll
@@ -221,6 +221,13 @@ class KafkaSource:
             return all(assignment.consumer.position(tp) >= end for tp, end in ends.items())
         except (KafkaError, AssertionError, KeyError):
             return False
+
+
+def _places(error: OffsetOutOfRangeError) -> str:
+    """The partitions and offsets that an error of kafka-python names."""
+    offsets = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    named = [f"{tp.topic}-{tp.partition} from offset {at} on" for tp, at in offsets.items()]
+    return ", ".join(named) or str(error)
 
 
 def _in_order_of_arrival(polled: Mapping[Any, list[Any]]) -> Records:

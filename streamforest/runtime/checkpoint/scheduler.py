@@ -62,11 +62,15 @@ class SnapshotScheduler:
         """Let one be due at the next place for it."""
         self._schedule.want_snapshot()
 
-    def begin(self) -> None:
-        """Copy the state and let it be written; the stream waits for the copy only."""
+    def begin(self, since: int | None = None) -> None:
+        """Copy the state and let it be written; the stream waits for the copy only. It is taken after the
+        journal record of the last commit, unless `since` says after which.
+        """
         begun = time.perf_counter()
         last = self._context.last_commit
-        self._write(self._context.state, -1 if last is None else last.journal)
+        if since is None:
+            since = -1 if last is None else last.journal
+        self._write(self._context.state, since)
         self._schedule.snapshotted()
         self._telemetry.on_event(SnapshotStarted(time.perf_counter() - begun))
 
@@ -76,12 +80,12 @@ class SnapshotScheduler:
             state.models, jsonable, state.events, since, state.passing(), self._check
         )
 
-    def write_now(self) -> None:
+    def write_now(self, since: int | None = None) -> None:
         """A snapshot that is durable when this returns; RefusedError if its own check refuses it."""
         snapshots = self._snapshots
         snapshots.wait()
         self.report()
-        self.begin()
+        self.begin(since)
         snapshots.wait()
         written = snapshots.written()
         if written is None or written.events != self._context.state.events:

@@ -56,6 +56,8 @@ class Pipeline:
     source: Source | None
     models: dict[str, Model]
     decoder: Function | None = None
+    arguments: tuple[str, ...] = ("PIPELINE",)
+    """Its file and the settings that were given with it, for commands that messages quote."""
 
 
 def load_pipeline(
@@ -69,6 +71,7 @@ def load_pipeline(
     `bootstrap_servers` sends the recorded source through that broker, whatever the file says.
     """
     warn_of_single_underscores(environ or {})
+    flags = list(flags)
     settings = gather(path, environ or {}, flags)
     if bootstrap_servers is not None:
         settings.set("kafka.bootstrap_servers", bootstrap_servers, "--broker")
@@ -138,7 +141,8 @@ def load_pipeline(
         metrics_port=port,
         metrics_allowed=tuple(metrics["allowed_hosts"]),
     )
-    return Pipeline(config, source, models, function)
+    arguments = str(path), *(word for flag in flags for word in ("--set", flag))
+    return Pipeline(config, source, models, function, arguments)
 
 
 def _features(check: Checker) -> FeatureRules:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from streamforest.errors import InputError, StreamForestError
+from streamforest.errors import InputError, StreamForestError, UnreadGoneError
 from streamforest.io.codec.dead_letters import dead_letter, place_of
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.failpoints import failpoint
@@ -37,6 +37,7 @@ from streamforest.runtime.processing.advancing import Said, advance_models
 from streamforest.runtime.processing.intake import Intake, reason_of, rows_read, take_in
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery.ownership import Ownership
+from streamforest.runtime.recovery.remedies import Remedies
 from streamforest.runtime.recovery.replayer import Replayer, States
 
 log = logging.getLogger(__name__)
@@ -59,10 +60,12 @@ class Run:
         telemetry: reports.Listener | None = None,
         stopping: Callable[[], bool] = lambda: False,
         reader: MakeReader = EventReader,
+        arguments: Sequence[str] = ("PIPELINE",),
     ) -> None:
         """`models` are new ones; the first publishes its predictions, all are measured. `source`
         says what the events come from: a run is never continued on another source. `stopping` is
-        asked whenever the run has to wait for its log.
+        asked whenever the run has to wait for its log. `arguments` name the pipeline in commands that
+        messages quote.
         """
         self.log = log
         self.limits = limits
@@ -88,8 +91,16 @@ class Run:
         self.replayer = Replayer(
             log, snapshots, self.states, self.replay, settings.accept_version_change
         )
+        self._remedies = Remedies(snapshots, self.states.restored, arguments)
         self.ownership = Ownership(
-            log, context, snapshots, self.scheduler, self.replayer, self.telemetry, stopping
+            log,
+            context,
+            snapshots,
+            self.scheduler,
+            self.replayer,
+            self._remedies,
+            self.telemetry,
+            stopping,
         )
         self.telemetry.on_event(reports.LogOpened(log.membership.trouble, log.source.lag))
 
@@ -152,6 +163,11 @@ class Run:
         except Stopped:
             log.warning("stopped without a last commit; the next run does those events again")
             return "stopped"
+        except UnreadGoneError as error:
+            self._finish()  # all that was read is kept, in a snapshot that the remedy names
+            assert self.context.last_commit is not None
+            last = self.context.last_commit
+            raise self._remedies.explained(error, last, self.state.positions) from error
         if self.ended:
             return "finished"
         return "limit" if limit is not None and self.events >= limit else "stopped"
@@ -338,13 +354,13 @@ class Run:
             self._commit()
 
     def adopt(
-        self, state: RunState, last_commit: CommitMetadata, pending: Pending
+        self, state: RunState, last_commit: CommitMetadata, pending: Pending, since: int
     ) -> CommitMetadata:
         """Continue after a commit from a state that an operator chose: a snapshot of it, and the commit
-        that names it, which is returned.
+        that names it, which is returned. `since` is the place of the last record in the journal.
         """
         self.context.adopt(state, last_commit, pending)
-        self.scheduler.write_now()
+        self.scheduler.write_now(since)
         self._commit()
         assert self.context.last_commit is not None
         return self.context.last_commit

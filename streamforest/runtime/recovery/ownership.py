@@ -23,7 +23,13 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from streamforest.errors import ChangedError, ConfigError, RecoveryError, SnapshotError
+from streamforest.errors import (
+    ChangedError,
+    ConfigError,
+    RecordsGoneError,
+    RecoveryError,
+    SnapshotError,
+)
 from streamforest.io.log import (
     Acquisition,
     Commit,
@@ -49,6 +55,7 @@ from streamforest.runtime.checkpoint.journal import CommitMetadata, read_commit_
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
+from streamforest.runtime.recovery.remedies import Remedies
 from streamforest.runtime.recovery.replayer import Replayer
 from streamforest.runtime.recovery.standby import Follower
 
@@ -78,6 +85,7 @@ class Ownership:
         snapshots: SnapshotFolder,
         scheduler: SnapshotScheduler,
         replayer: Replayer,
+        remedies: Remedies,
         telemetry: Listener,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -88,6 +96,7 @@ class Ownership:
         self._snapshots = snapshots
         self._scheduler = scheduler
         self._replayer = replayer
+        self._remedies = remedies
         self._telemetry = telemetry
         self._stopping = stopping
         self._follower = self._new_follower()
@@ -229,11 +238,16 @@ class Ownership:
             if self._replayer.accept_version_change and state.events != snapshot.events:
                 self._scheduler.request()  # so that the change is asked for once, not at every start
         if found is not None:
-            self._refuse_recreated(commit.new_partitions)
+            self._refuse_recreated(commit.new_partitions, found)
         context.add_partitions(commit.new_partitions)
         if context.state.late is not None:
             self._telemetry.on_event(LabelsRecovered(context.state.late.status()))
-        self._log.source.seek(context.state.positions, context.state.times)
+        try:
+            self._log.source.seek(context.state.positions, context.state.times)
+        except RecordsGoneError as error:
+            if found is None:
+                raise
+            raise self._remedies.explained(error, found, commit.positions) from error
 
     def _rebuild(self, commit: Commit, found: CommitMetadata) -> tuple[RunState, Snapshot]:
         """The state as of a commit, and the snapshot that recovery begins at.
@@ -245,6 +259,8 @@ class Ownership:
         try:
             return self._replayer.rebuild(commit, found, warm, self._between)
         except (ChangedError, ConfigError, RecoveryError, SnapshotError) as error:
+            if found.events and isinstance(error, RecordsGoneError):
+                raise self._remedies.explained(error, found, commit.positions) from error
             if found.events:
                 raise
             log.info("nothing was read yet, so the pipeline begins as it is now (%s)", error)
@@ -256,26 +272,22 @@ class Ownership:
         """Before the first commit of all, which says where the partitions begin: a snapshot of nothing.
         It shows that the folder can be written before any work is done.
         """
-        self._replayer.refuse_lost_offsets()
+        self._remedies.refuse_lost_offsets(self._log.source.ends)
         self._scheduler.write_now()
         self._context.begin(commit.new_partitions)
 
-    def _refuse_recreated(self, new_partitions: Mapping[Partition, int]) -> None:
-        """RecoveryError where a partition that was committed has no offset any more: it is another one
-        of the same name, and its records would be taken for those that were read long ago.
-        """
+    def _refuse_recreated(
+        self, new_partitions: Mapping[Partition, int], last: CommitMetadata
+    ) -> None:
+        """RecoveryError where a partition that was committed has no offset any more."""
         positions, uncommitted = (
             self._context.state.positions,
             self._context.uncommitted_partitions(),
         )
         for partition in sorted(new_partitions):
             if partition in positions and partition not in uncommitted:
-                raise RecoveryError(
-                    f"{partition[0]}-{partition[1]} was read up to offset {positions[partition]}, but "
-                    "the group has no offset of it any more: the topic was deleted and recreated. Give "
-                    "the pipeline another name to start over, or go on behind all that the topics hold "
-                    "now with `streamforest snapshots adopt PIPELINE SNAPSHOT --from log-end`"
-                )
+                name = self._remedies.newest(last, {}) or last.snapshot
+                self._remedies.refuse_recreated(partition, positions[partition], name)
 
     # ---- while it takes long
 

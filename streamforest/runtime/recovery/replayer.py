@@ -14,7 +14,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from streamforest.errors import ConfigError, RecoveryError, SnapshotError
+from streamforest.errors import ConfigError, RecordsGoneError, RecoveryError, SnapshotError
 from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Commit, Log, Reader, Records
 from streamforest.runtime.checkpoint.journal import (
@@ -165,12 +165,18 @@ class Replayer:
         reader: Reader,
         between: Callable[[], None],
         accept: bool = False,
-    ) -> None:
-        """Advance a state through one journal record. `accept` what was learned by another rule."""
+        partial: bool = False,
+    ) -> int:
+        """Advance a state through one journal record; how many events it learned again. `accept` what was
+        learned by another rule. `partial`: records may be gone, and journal records before this one; the
+        state is then another than it was, and stands where it stood.
+        """
+        if partial:
+            state.events = entry.first
         if entry.first != state.events:
-            raise RecoveryError(
+            raise RecordsGoneError(
                 f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
-                f"but event {state.events} is due; {_remedy(self._snapshots)}"
+                f"but event {state.events} is due"
             )
         if entry.events > entry.first and entry.rules != state.gate.limits.rules():
             raise ConfigError(
@@ -183,18 +189,23 @@ class Replayer:
                 state.become(self.states.restored(entry.adopted, ""))
             state.positions = {(topic, number): at for topic, number, at in entry.moved}
             state.events = entry.events
-            return
+            return 0
         check_revisions(entry, state.models, accept)
         for topic, number, at in entry.added:
             state.positions[topic, number] = at
-        for records in batches(entry, reader):
+        for records in remaining(entry, reader) if partial else batches(entry, reader):
             self._advance(state, records)
             between()
+        learned = state.events - entry.first
+        if partial:
+            state.events = entry.events
+            state.positions.update({(t, n): end for t, n, _, end in entry.slices})
         if state.events != entry.events:
             raise _records_gone(entry)
         if entry.promoted:
             state.main = entry.promoted
         announce(state.models, entry.announced)
+        return learned
 
     def newest_usable(self, metadata: CommitMetadata) -> tuple[RunState, Snapshot]:
         """The state of the snapshot that a commit names, or of the newest older one that can be read."""
@@ -214,20 +225,6 @@ class Replayer:
         remedy = _remedy(self._snapshots)
         raise RecoveryError(f"{first}; no older snapshot can be used either; {remedy}")
 
-    def refuse_lost_offsets(self) -> None:
-        """RecoveryError for snapshots without a commit: the group's offsets have expired, or the folder
-        is another pipeline's.
-        """
-        names = [name for name in self._snapshots.names() if name != "s-000000000000"]
-        if names:
-            raise RecoveryError(
-                f"{self._snapshots.path} holds snapshots up to {names[-1]}, but the broker knows no "
-                "commit of this pipeline: its offsets have expired (offsets.retention.minutes), or this "
-                "is another broker. Where its journal is still there, `streamforest snapshots adopt "
-                f"PIPELINE {names[-1]}` goes on exactly where it ended; else move the folder away to "
-                "start over"
-            )
-
 
 def _named(metadata: CommitMetadata) -> Snapshot:
     """The snapshot that a commit names, wherever it is."""
@@ -243,7 +240,7 @@ def after(entries: Iterable[tuple[int, Entry]], events: int, commit: int) -> Ite
 
 
 def batches(entry: Entry, reader: Reader) -> Iterator[Records]:
-    """The records of an entry in its order, about so many at once; RecoveryError if some are gone."""
+    """The records of an entry in its order, about so many at once; RecordsGoneError if some are gone."""
     if entry.order:
         yield from _alternating(entry, reader)
         return
@@ -284,6 +281,27 @@ def _alternating(entry: Entry, reader: Reader) -> Iterator[Records]:
         raise _records_gone(entry)
 
 
+def remaining(entry: Entry, reader: Reader) -> Iterator[Records]:
+    """The records of an entry that are left, in its order. Of a partition that alternates with others, the
+    first records count as gone: retention deletes those.
+    """
+    found = [reader.take((topic, number), first, end) for topic, number, first, end in entry.slices]
+    partitions = [(topic, number) for topic, number, _, _ in entry.slices]
+    runs = list(runs_of(entry)) if entry.order else [(i, len(part)) for i, part in enumerate(found)]
+    gone = [-len(records) for records in found]
+    for index, count in runs:
+        gone[index] += count
+    left = [iter(records) for records in found]
+    batch = Records()
+    for index, count in runs:
+        missing = max(0, min(count, gone[index]))
+        gone[index] -= missing
+        batch.partitions.extend([partitions[index]] * (count - missing))
+        batch.records.extend(islice(left[index], count - missing))
+    if batch:
+        yield batch
+
+
 def _in_batches(runs: Iterator[Run]) -> Iterator[list[Run]]:
     batch: list[Run] = []
     size = 0
@@ -297,8 +315,8 @@ def _in_batches(runs: Iterator[Run]) -> Iterator[list[Run]]:
         yield batch
 
 
-def _records_gone(entry: Entry) -> RecoveryError:
-    return RecoveryError(
+def _records_gone(entry: Entry) -> RecordsGoneError:
+    return RecordsGoneError(
         f"commit {entry.commit} took {entry.events - entry.first} events, but its slices hold fewer "
         "records now: they are gone from the log"
     )
@@ -306,7 +324,7 @@ def _records_gone(entry: Entry) -> RecoveryError:
 
 def _compare(state: RunState, metadata: CommitMetadata, commit: Commit) -> None:
     if state.events != metadata.events:
-        raise RecoveryError(
+        raise RecordsGoneError(
             f"the last commit is at event {metadata.events}, but the journal leads to {state.events}"
         )
     for partition, at in commit.positions.items():

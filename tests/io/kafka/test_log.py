@@ -16,7 +16,7 @@ from kafka.errors import (
     OffsetOutOfRangeError,
 )
 
-from streamforest.errors import BrokerError, RecoveryError
+from streamforest.errors import BrokerError, RecordsGoneError, RecoveryError
 from streamforest.io.kafka.compat.workarounds import create_client
 from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.membership import KafkaMembership, TopicAssignment
@@ -151,7 +151,7 @@ def test_positions_in_partitions_that_are_gone_are_named() -> None:
     assignment.consumer = Seeking()
     assignment.partitions = [TopicPartition("p.events", 0)]
     assignment.attach()
-    with pytest.raises(BrokerError, match=r"offset 7 of p\.events-1, which is not among"):
+    with pytest.raises(RecordsGoneError, match=r"offset 7 of p\.events-1, which is not among"):
         log.source.seek({("p.events", 0): 5, ("p.events", 1): 7}, {})
     assert assignment.is_ours()
     log.source.seek({("p.events", 0): 5}, {})  # taken away in this moment: it is attached anew

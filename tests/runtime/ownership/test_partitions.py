@@ -91,6 +91,16 @@ def test_a_partition_without_its_offset_was_recreated(owner: Process) -> None:
 
 def test_snapshots_without_a_commit_are_an_error(owner: Process, tmp_path: Path) -> None:
     fresh = MemoryBroker()
-    fresh.add(some_events(0, 5))
+    fresh.add(some_events(0, 25))
     with pytest.raises(RecoveryError, match="knows no commit"):
+        Process(fresh, tmp_path).run.recover()
+
+
+def test_a_topic_that_ends_before_what_was_read_was_recreated(
+    owner: Process, tmp_path: Path
+) -> None:
+    fresh = MemoryBroker()
+    fresh.add(some_events(0, 5))
+    command = r"`streamforest snapshots adopt PIPELINE s-\d+ --from earliest`"
+    with pytest.raises(RecoveryError, match=rf"recreated.*{command}"):
         Process(fresh, tmp_path).run.recover()
