@@ -59,6 +59,10 @@ class BrokerError(StreamForestError):
     """A broker that cannot be started, reached or trusted."""
 
 
+class BrokerUnavailable(BrokerError):
+    """A broker that does not answer now; waiting may help."""
+
+
 class EventError(InputError):
     """A message that is not a valid event. `reason` is a short word for counters and headers."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -203,9 +204,8 @@ def replay(
             labels_topic = labels_topic or config.topics.labels or topic
         connection = Connection(servers or DEFAULT_SERVERS)
         if config.kafka is not None:
-            connection = Connection(
-                servers or config.kafka.bootstrap_servers, config.kafka.security
-            )
+            connection = config.kafka.connection
+            connection = replace(connection, servers=servers or connection.servers)
             partitions = partitions or config.kafka.partitions
     else:
         schedule = None

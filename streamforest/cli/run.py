@@ -140,9 +140,13 @@ def run(
                     "their partitions"
                 )
             accept = accept_version_change
-            runs = _consume_each(
-                stack, loaded, drain, create_topics, accept, max_events, signals, pipeline
-            )
+            try:
+                runs = _consume_each(
+                    stack, loaded, drain, create_topics, accept, max_events, signals, pipeline
+                )
+            except Stopped as error:
+                log.warning("Stopped by %s: %s", signals.requested, error)
+                return
             if servers is not None:
                 _keep_predictions(config)
             _judge(runs, config, pipeline, allow_unlearned)
@@ -157,6 +161,7 @@ def run(
                 create_topics=create_topics,
                 accept_version_change=accept_version_change,
                 stopping=lambda: signals.requested is not None,
+                waiting=signals.at_once,
                 telemetry=Listeners(
                     live.watch(metrics, fresh or own), RowLog(REMEDIES), TroubleLog()
                 ),
@@ -230,6 +235,7 @@ def _consume_each(
         drain=drain,
         create_topics=create_topics,
         accept_version_change=accept,
+        waiting=signals.at_once,
         telemetry=PartitionPages(metrics, live.site, config.run) if live.site else metrics,
     ) as workers:
         gc.freeze()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Literal, cast
@@ -31,6 +31,9 @@ from streamforest.runtime.processing.schedule import Settings
 
 log = logging.getLogger(__name__)
 
+Waiting = Callable[[], AbstractContextManager[None]]
+"""Entered while the broker is waited for; it may end the wait."""
+
 
 @contextmanager
 def opened(
@@ -42,15 +45,17 @@ def opened(
     accept_version_change: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     telemetry: Listener | None = None,
+    waiting: Waiting = nullcontext,
 ) -> Iterator[Run]:
     """A run in its folder, warmed up, owning its log and recovered; closed at the end.
 
     `fresh` forgets what the folder holds; on Kafka that is right only where the broker is new too.
-    `accept_version_change` learns journalled events again that were learned by another rule.
+    `accept_version_change` learns journalled events again that were learned by another rule. `waiting` is
+    entered while the broker is waited for and nothing is owned yet.
     """
     config = pipeline.config
     run_log: Log | None = None
-    with prepared(pipeline, create_topics):
+    with prepared(pipeline, create_topics, waiting):
         try:
             snapshots = SnapshotFolder(
                 config.run.folder / "snapshots", config.run.keep_snapshots, config.run.file_mode
@@ -81,7 +86,9 @@ def opened(
 
 
 @contextmanager
-def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
+def prepared(
+    pipeline: Pipeline, create_topics: bool, waiting: Waiting = nullcontext
+) -> Iterator[None]:
     """The folder held, by one process or by those of one group; topics and permissions are there."""
     config = pipeline.config
     mode = config.run.file_mode
@@ -96,7 +103,9 @@ def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
             )
             each = config.kafka.model_scope == "partition"
             where, partitions = config.kafka.connection, config.kafka.partitions
-            created = ensure_topics(where, config.topics, create_topics, partitions, each)
+            with waiting():
+                created = ensure_topics(where, config.topics, create_topics, partitions, each)
+                check_permissions(kafka_settings(pipeline))
             for name in created:
                 if name in config.topics.inputs:
                     key = "events" if name == config.topics.events else "labels"
@@ -106,7 +115,6 @@ def prepared(pipeline: Pipeline, create_topics: bool) -> Iterator[None]:
                         name,
                         key,
                     )
-            check_permissions(kafka_settings(pipeline))
         yield
     finally:
         lock.release()
@@ -221,6 +229,7 @@ def kafka_settings(pipeline: Pipeline) -> KafkaSettings:
         group_instance_id=kafka.group_instance_id,
         session_timeout_ms=kafka.session_timeout_ms,
         stall_seconds=kafka.stall_seconds,
+        retry_seconds=kafka.retry_seconds,
         security=kafka.security,
         order=kafka.order,
         order_wait_seconds=kafka.order_wait_ms / 1000,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from streamforest.io.kafka.partition_membership import GroupMember, partition_log
@@ -19,7 +19,7 @@ from streamforest.io.log import Stopped
 from streamforest.observe.telemetry import Listener, NullTelemetry
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
-from streamforest.runtime.factory import kafka_settings, new_run, prepared
+from streamforest.runtime.factory import Waiting, kafka_settings, new_run, prepared
 from streamforest.runtime.processing.adapters import warm_up
 from streamforest.runtime.processing.loop import Ending, Run
 
@@ -150,10 +150,11 @@ def opened_workers(
     create_topics: bool = False,
     accept_version_change: bool = False,
     telemetry: WorkersTelemetry | None = None,
+    waiting: Waiting = nullcontext,
 ) -> Iterator[PartitionWorkers]:
     """This process as a member of its group, its kernels compiled; it leaves at the end."""
     listener = NullWorkersTelemetry() if telemetry is None else telemetry
-    with prepared(pipeline, create_topics):
+    with prepared(pipeline, create_topics, waiting):
         warm_up(pipeline.models.values())
         member = GroupMember(kafka_settings(pipeline))
 
@@ -176,7 +177,8 @@ def opened_workers(
             finally:
                 log_.close()
 
-        member.join()
+        with waiting():
+            member.join()
         try:
             yield PartitionWorkers(member, opening, listener)
         finally:

@@ -3,8 +3,9 @@
     pytest_plugins = ["streamforest.testing.plugin"]
 
 `kafka_broker` is one temporary broker for the session; `kafka_topic` creates topics with unique names;
-`secure_kafka_broker` is another broker, with TLS, SASL and ACLs. Without Java or Maven the tests are skipped
-and say what to install; with `CI=true` they fail.
+`secure_kafka_broker` is another broker, with TLS, SASL and ACLs; `kafka_cluster` is three brokers, any of
+which may be killed or made to hang. Without Java or Maven the tests are skipped and say what to install; with
+`CI=true` they fail.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 from streamforest.io.kafka.clients import admin
 from streamforest.io.kafka.topics import create_topic
 from streamforest.testing.broker import download
+from streamforest.testing.broker.cluster import Cluster
 from streamforest.testing.broker.server import Broker
 from streamforest.testing.secure import SecureBroker
 
@@ -52,6 +54,23 @@ def secure_kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         missing(reason)
     with SecureBroker(tmp_path_factory.mktemp("secure")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_of_session() -> Iterator[Cluster]:
+    """The cluster of `kafka_cluster`, which every test gets whole."""
+    reason = download.missing()
+    if reason is not None:
+        missing(reason)
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster(kafka_cluster_of_session: Cluster) -> Cluster:
+    """Three real brokers, whatever the test before did to them; see `streamforest.testing.broker.cluster`."""
+    kafka_cluster_of_session.heal()
+    return kafka_cluster_of_session
 
 
 @pytest.fixture

@@ -161,6 +161,19 @@ def test_a_broker_that_hangs_or_dies_is_told_and_survived(tmp_path: Path) -> Non
         broker.kill()
 
 
+@pytest.mark.parametrize("scope", ["topic", "partition"])
+def test_a_stop_while_the_broker_is_waited_for_is_clean(tmp_path: Path, scope: str) -> None:
+    path = tmp_path / "p.toml"
+    text = PIPELINE.format(
+        name="p", servers="127.0.0.1:9", delivery="exactly-once", folder=tmp_path / "run", port=0
+    )
+    path.write_text(text.replace("[model]", f'model_scope = "{scope}"\n[model]'), encoding="utf-8")
+    with ForkedConsumer(path, folder=tmp_path) as consumer:
+        consumer.until(lambda c: "no broker at 127.0.0.1:9: connection refused" in c.log())
+        assert consumer.stop(10) == 0, consumer.log()
+        assert "Stopped by SIGTERM: asked to stop while waiting for the broker" in consumer.log()
+
+
 def logged(consumer: ForkedConsumer) -> tuple[int, int]:
     """How often the log says that the broker is gone, and that it is back."""
     messages = consumer.messages()

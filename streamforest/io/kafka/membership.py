@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import abc
 import logging
+import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -266,10 +268,22 @@ class OnlyMember(TopicAssignment):
 
 
 def acquire_alone(membership: Membership) -> Commit:
-    """The last commit of a log that nobody else owns; StreamForestError if another process does."""
+    """The last commit of a log that nobody else owns; StreamForestError if another process does.
+
+    BrokerError if the cluster does not let us: after `retry_seconds`, and the time that members which were
+    killed stay in the group.
+    """
+    deadline = math.inf
+    if isinstance(membership, KafkaMembership):
+        settings = membership.settings
+        deadline = time.monotonic() + settings.retry_seconds + settings.session_timeout_ms / 500
     while not isinstance(answer := membership.try_acquire(), Owned):
         if isinstance(answer, Standby | Released):
             raise _running()
+        if time.monotonic() > deadline:
+            raise BrokerError(
+                f"the log cannot be owned (kafka.retry_seconds): {membership.trouble()}"
+            )
     return answer.commit
 
 

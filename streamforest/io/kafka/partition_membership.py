@@ -24,6 +24,7 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from streamforest.errors import BrokerError
+from streamforest.io.kafka.clients import persist
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import (
     JoinWatch,
@@ -149,13 +150,16 @@ class GroupMember:
 
     def join(self) -> None:
         """Subscribe; the first `look` joins."""
+        settings = self.settings
+        what = f"the group cannot be joined at {settings.servers}"
         try:
-            self._consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
-        except KafkaError as error:
-            raise BrokerError(
-                f"the group cannot be joined at {self.settings.servers}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            self._consumer = persist(
+                settings.connection,
+                what,
+                lambda: subscribed(settings, ByNumberAssignor(), _Listener(self)),
+            )
+        except AuthorizationError as error:
+            raise BrokerError(f"{what}: {error}") from error
         self._watch = JoinWatch(self._consumer)
 
     def note(self, assigned: list[TopicPartition]) -> None:

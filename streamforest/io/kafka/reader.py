@@ -13,11 +13,16 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+)
 
 from streamforest.errors import BrokerError, RecordsGoneError, RecoveryError
 from streamforest.io.kafka.auth.connection import Connection
-from streamforest.io.kafka.clients import connect
+from streamforest.io.kafka.clients import connect, persist
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import committed_now, create_client, unpark
 from streamforest.io.kafka.merge import size_of
@@ -280,27 +285,32 @@ def last_commit(
     """What the last commit of a group, or of one partition, says, asked without joining it; None if
     there is none.
     """
-    consumer = connect(
-        KafkaConsumer,
-        where,
-        group_id=group,
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-    )
+
+    def attempt() -> str | None:
+        consumer = connect(
+            KafkaConsumer,
+            where,
+            group_id=group,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+        )
+        try:
+            texts = []
+            for number in sorted(consumer.partitions_for_topic(topic) or ()):
+                if partition not in (None, number):
+                    continue
+                found = committed_now(consumer, TopicPartition(topic, number))
+                if found is not None and found.metadata:
+                    texts.append(str(found.metadata))
+            return max(texts, key=commit_number, default=None)
+        finally:
+            consumer.close(autocommit=False)
+
+    what = f"the commits of group '{group}' cannot be read"
     try:
-        texts = []
-        for number in sorted(consumer.partitions_for_topic(topic) or ()):
-            if partition not in (None, number):
-                continue
-            tp = TopicPartition(topic, number)
-            found = committed_now(consumer, tp)
-            if found is not None and found.metadata:
-                texts.append(str(found.metadata))
-        return max(texts, key=commit_number, default=None)
-    except KafkaError as error:
-        raise BrokerError(f"the commits of group '{group}' cannot be read: {error}") from error
-    finally:
-        consumer.close(autocommit=False)
+        return persist(where, what, attempt)
+    except AuthorizationError as error:
+        raise BrokerError(f"{what}: {error}") from error
 
 
 class KafkaJournal:

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamforest.errors import BrokerError
 from streamforest.io.kafka.auth.connection import Connection, Security
-from streamforest.io.kafka.clients import asking
+from streamforest.io.kafka.clients import ask
 from streamforest.io.kafka.permissions import Need, lacking, needs_of_run, refusal
 from streamforest.io.kafka.topics import Topics
 
@@ -34,6 +34,7 @@ class KafkaSettings:
     metadata_max_age_ms: int = 10_000
     """How often the client looks for new partitions."""
     stall_seconds: float = 60.0
+    retry_seconds: float = 60.0
     fetch_bytes: int = 16 << 20
     order: str = "time"
     """`time`: partitions are merged by record time; `arrival`: records are taken as polls bring them."""
@@ -46,7 +47,7 @@ class KafkaSettings:
     @property
     def connection(self) -> Connection:
         """The broker and how to reach it."""
-        return Connection(self.servers, self.security)
+        return Connection(self.servers, self.security, self.retry_seconds)
 
     @property
     def transactional_id(self) -> str:
@@ -129,7 +130,6 @@ def check_partition_counts(settings: KafkaSettings, partitions: Callable[[str], 
 
 def check_permissions(settings: KafkaSettings) -> None:
     """BrokerError with all permissions that a pipeline lacks, before it begins to read."""
-    with asking(settings.connection) as client:
-        missing = lacking(client, settings.needs)
+    missing = ask(settings.connection, lambda client: lacking(client, settings.needs))
     if missing:
         raise refusal(settings.connection, missing)

@@ -18,7 +18,7 @@ from kafka.errors import (
 
 from streamforest.errors import BrokerError
 from streamforest.io.kafka.auth.connection import Connection
-from streamforest.io.kafka.clients import asking, connect
+from streamforest.io.kafka.clients import ask, connect, may_pass, persist
 from streamforest.io.kafka.compat.workarounds import known_partitions
 from streamforest.text import shown
 
@@ -111,6 +111,8 @@ def create_topic(
             "'-', at most 249"
         ) from error
     except KafkaError as error:
+        if may_pass(error):
+            raise
         raise BrokerError(
             f"topic {shown(name)} cannot be created: {type(error).__name__}"
         ) from error
@@ -119,19 +121,18 @@ def create_topic(
 
 def end_offset_sum(address: str | Connection, name: str) -> int:
     """The sum of the end offsets of a topic's partitions; 0 if the topic does not exist."""
-    with asking(address) as client:
-        if name not in client.list_topics():
-            return 0
-    consumer = connect(KafkaConsumer, address, group_id=None)
-    try:
-        partitions = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name) or ()]
-        return sum(consumer.end_offsets(partitions).values())
-    except KafkaError as error:
-        raise BrokerError(
-            f"the end offsets of topic {shown(name)} cannot be read: {type(error).__name__}: {error}"
-        ) from error
-    finally:
-        consumer.close(autocommit=False)
+    if name not in ask(address, lambda client: client.list_topics()):
+        return 0
+
+    def attempt() -> int:
+        consumer = connect(KafkaConsumer, address, group_id=None)
+        try:
+            numbers = consumer.partitions_for_topic(name) or ()
+            return sum(consumer.end_offsets([TopicPartition(name, n) for n in numbers]).values())
+        finally:
+            consumer.close(autocommit=False)
+
+    return persist(address, f"the end offsets of topic {shown(name)} cannot be read", attempt)
 
 
 def absent(client: Any, names: Sequence[str]) -> list[str]:
@@ -153,7 +154,10 @@ def ensure_topics(
 
     If `each` partition has its own model, labels and journal need as many partitions as the events.
     """
-    with asking(address) as client:
+    created: list[str] = []
+    several = (*topics.inputs, topics.predictions, *([topics.journal] if each else []))
+
+    def ensure(client: Any) -> None:
         wanted = [*topics.inputs, topics.predictions, topics.dead_letters, topics.journal]
         missing = absent(client, wanted)
         if missing and not create:
@@ -161,16 +165,16 @@ def ensure_topics(
                 f"the broker at {Connection.to(address).servers} has no topic {_listed(missing)}: "
                 "create them, or run with --create-topics"
             )
-        created = []
         for name in missing:
-            several = (*topics.inputs, topics.predictions, *([topics.journal] if each else []))
             count = partitions if name in several else 1
             config = _FOR_EVER if name == topics.journal else None
             if create_topic(client, name, count, config):
                 created.append(name)
         if each:
             _compare_partitions(client, topics)
-        return created
+
+    ask(address, ensure)
+    return created
 
 
 def _compare_partitions(client: Any, topics: Topics) -> None:

@@ -21,7 +21,7 @@ from kafka.errors import AuthorizationError, KafkaError
 from streamforest.errors import BrokerError
 from streamforest.io.codec.dead_letters import TRUNCATED, Letter, read_letter
 from streamforest.io.kafka.auth.connection import Connection
-from streamforest.io.kafka.clients import admin, connect
+from streamforest.io.kafka.clients import admin, ask, connect, persist
 from streamforest.io.kafka.compat.records import use_quick_records
 from streamforest.io.kafka.compat.workarounds import committed_now
 from streamforest.io.kafka.permissions import Need, explain, lacking, needs_of_dlq_replay, refusal
@@ -64,12 +64,16 @@ def _producer(connection: str | Connection, transactional_id: str) -> Transactio
     return TransactionalProducer(settings, deadline=_WRITE_SECONDS)
 
 
-def _records(consumer: Any, tp: TopicPartition, start: int) -> Iterator[Any]:
+def _records(
+    connection: str | Connection, consumer: Any, tp: TopicPartition, start: int
+) -> Iterator[Any]:
     """The records of a partition from an offset to where the partition ends now."""
-    end = consumer.end_offsets([tp])[tp]
+    what = f"{tp.topic} cannot be read"
+    end = persist(connection, what, lambda: consumer.end_offsets([tp])[tp])
+    first = persist(connection, what, lambda: consumer.beginning_offsets([tp])[tp])
     consumer.assign([tp])
-    consumer.seek(tp, max(start, consumer.beginning_offsets([tp])[tp]))
-    deadline = time.monotonic() + _READ_SECONDS
+    consumer.seek(tp, max(start, first))
+    deadline = time.monotonic() + max(_READ_SECONDS, Connection.to(connection).retry_seconds)
     while consumer.position(tp) < end:
         if time.monotonic() > deadline:
             raise BrokerError(f"{tp.topic} cannot be read to its end")
@@ -89,7 +93,7 @@ def committed_records(
         consumer = _consumer(connection)
         try:
             for tp in _partitions(consumer, topic):
-                for record in islice(_records(consumer, tp, 0), each):
+                for record in islice(_records(connection, consumer, tp, 0), each):
                     yield (tp.topic, tp.partition), record
         finally:
             consumer.close(autocommit=False)
@@ -103,16 +107,16 @@ def letters(connection: str | Connection, topic: str, limit: int | None = None) 
         _check(connection, topic, [Need("Read", "topic", topic)])
         consumer = _consumer(connection)
         try:
-            yield from islice(_letters(consumer, topic), limit)
+            yield from islice(_letters(connection, consumer, topic), limit)
         finally:
             consumer.close(autocommit=False)
     except KafkaError as error:
         raise BrokerError(f"dlq list: {type(error).__name__}: {error}") from error
 
 
-def _letters(consumer: Any, topic: str) -> Iterator[Letter]:
+def _letters(connection: str | Connection, consumer: Any, topic: str) -> Iterator[Letter]:
     for tp in _partitions(consumer, topic):
-        read = map(read_letter, _records(consumer, tp, 0))
+        read = map(read_letter, _records(connection, consumer, tp, 0))
         yield from (letter for letter in read if letter is not None)
 
 
@@ -126,7 +130,8 @@ def _partitions(consumer: Any, topic: str) -> list[TopicPartition]:
 def _check(where: str | Connection, topic: str, needs: list[Need]) -> None:
     """BrokerError if the topic does not exist, or a permission is missing."""
     connection = Connection.to(where)
-    with closing(admin(connection)) as client:
+
+    def check(client: Any) -> None:
         missing = lacking(client, needs)
         if missing:
             raise refusal(connection, missing)
@@ -135,6 +140,8 @@ def _check(where: str | Connection, topic: str, needs: list[Need]) -> None:
                 f"the broker at {connection.servers} has no topic '{topic}': create it by running "
                 "the pipeline with --create-topics"
             )
+
+    ask(connection, check)
 
 
 @dataclass(frozen=True)
@@ -202,11 +209,17 @@ def send_back(
     producer = _producer(connection, group)
     sent = left = 0
     try:
-        producer.replace()
+        persist(connection, "dlq replay", producer.replace)
         partitions = {name: range(producer.partitions(name)) for name in topics.inputs}
         for tp in _partitions(consumer, topics.dead_letters):
-            done = _Done.read(committed_now(consumer, tp, timeout_ms=20_000))
-            for batch in _batches(_records(consumer, tp, done.before(reason))):
+            done = _Done.read(
+                persist(
+                    connection,
+                    "dlq replay",
+                    lambda tp=tp: committed_now(consumer, tp, timeout_ms=20_000),  # type: ignore[misc]
+                )
+            )
+            for batch in _batches(_records(connection, consumer, tp, done.before(reason))):
                 read = [(read_letter(record), record.offset) for record in batch]
                 new = [one for one, offset in read if one is None or not done.has(one, offset)]
                 back = [

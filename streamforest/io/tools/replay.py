@@ -23,7 +23,7 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError
 from streamforest.errors import BrokerError
 from streamforest.io.codec.events import Format, encode
 from streamforest.io.kafka.auth.connection import Connection
-from streamforest.io.kafka.clients import asking, connect
+from streamforest.io.kafka.clients import ask, connect
 from streamforest.io.kafka.permissions import Need, lacking, refusal
 from streamforest.io.kafka.topics import create_topic
 from streamforest.io.sources.dataset import RecordedRow, Source
@@ -208,7 +208,8 @@ def prepare(connection: str | Connection, topics: Mapping[str, int]) -> dict[str
     Returns how many partitions each topic has.
     """
     counts = dict(topics)
-    with asking(connection) as client:
+
+    def ensure(client: Any) -> None:
         missing = lacking(client, [Need("Write", "topic", name) for name in topics])
         if missing:
             raise refusal(Connection.to(connection), missing)
@@ -217,6 +218,8 @@ def prepare(connection: str | Connection, topics: Mapping[str, int]) -> dict[str
                 create_topic(client, topic["name"], topics[topic["name"]])
             else:
                 counts[topic["name"]] = len(topic["partitions"])
+
+    ask(connection, ensure)
     return counts
 
 
@@ -234,8 +237,7 @@ def _first_timestamp(
         for partition in range(count)
     }
     try:
-        with asking(connection) as client:
-            found = client.list_partition_offsets(specs)
+        found = ask(connection, lambda client: client.list_partition_offsets(specs))
         last = max((offset.timestamp for offset in found.values()), default=-1)
     except BrokerError as error:
         log.info("the broker does not tell the time of the last record: %s", error)

@@ -188,4 +188,5 @@ def connection_from(
     security = read_security(check, values)
     if check.problems:
         raise ConfigError("; ".join(check.problems))
-    return Connection(servers or values["bootstrap_servers"] or default, security)
+    where = servers or values["bootstrap_servers"] or default
+    return Connection(where, security, values["retry_seconds"])

@@ -51,6 +51,7 @@ class KafkaTable:
     group_instance_id: str | None
     session_timeout_ms: int
     stall_seconds: int
+    retry_seconds: int
     partitions: int
     order: str
     order_wait_ms: int
@@ -59,7 +60,7 @@ class KafkaTable:
     @property
     def connection(self) -> Connection:
         """The connection of every client of the pipeline."""
-        return Connection(self.bootstrap_servers, self.security)
+        return Connection(self.bootstrap_servers, self.security, self.retry_seconds)
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ KAFKA = {
     "group_instance_id": text("the name of a static member"),
     "session_timeout_ms": whole(1_000, 600_000, default=10_000),
     "stall_seconds": whole(1, 86_400, default=60),
+    "retry_seconds": whole(0, 86_400, default=60),
     "partitions": whole(1, 10_000, default=DEFAULT_PARTITIONS),
     "order": choice("time", "arrival", default="time"),
     "order_wait_ms": whole(0, 600_000, default=1_000),

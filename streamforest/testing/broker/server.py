@@ -83,6 +83,8 @@ class Broker:
         Megabytes of Java heap.
     security
         Certificates and users: opens the listeners of `at` besides the plaintext one, and requires ACLs.
+    cluster_id
+        Of the cluster to which the node belongs; None makes one for it alone.
     """
 
     def __init__(
@@ -92,12 +94,14 @@ class Broker:
         settings: Mapping[str, str] | None = None,
         heap: int = 256,
         security: BrokerSecurity | None = None,
+        cluster_id: str | None = None,
     ) -> None:
         self.ephemeral = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="streamforest-broker-"))
         self._settings = dict(settings or {})
         self._heap = heap
         self._security = security
+        self._cluster_id = cluster_id or new_cluster_id()
         known = self._state()
         self.port = int((known.get("port") if port is None else port) or free_port())
         self._ports = {
@@ -178,9 +182,8 @@ class Broker:
         fresh = properties.with_suffix(".tmp")
         fresh.touch(mode=0o600)  # it contains the passwords of PLAIN
         fresh.write_text(text, encoding="utf-8")
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [java, "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"]
-        command += ["kafka.tools.StorageTool", "format", "-t", "S" + cluster[1:], "-c", str(fresh)]
+        command += ["kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(fresh)]
         command += credentials
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode != 0:
@@ -237,6 +240,15 @@ class Broker:
         """Kill the node with SIGKILL."""
         self._signal(signal.SIGKILL, 30.0)
 
+    def freeze(self) -> None:
+        """Make the node hang with SIGSTOP: its connections stay open, and nothing is answered."""
+        os.kill(self.status().pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a node that hangs go on."""
+        if self.status().running:
+            os.kill(self.status().pid, signal.SIGCONT)
+
     def _signal(self, number: signal.Signals, timeout: float) -> bool:
         status = self.status()
         if not status.running:
@@ -256,6 +268,11 @@ class Broker:
     def _write_state(self, pid: int) -> None:
         text = json.dumps({"pid": pid, "port": self.port, **self._ports})
         (self.folder / "broker.json").write_text(text, encoding="utf-8")
+
+
+def new_cluster_id() -> str:
+    """An id for a cluster; the storage tool takes none that begins with a dash."""
+    return "S" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 
 def default_folder() -> Path:

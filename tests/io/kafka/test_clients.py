@@ -6,14 +6,23 @@ import gc
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.errors import KafkaError, ProducerFencedError
+from kafka.errors import (
+    CoordinatorNotAvailableError,
+    KafkaError,
+    ProducerFencedError,
+    TopicAuthorizationFailedError,
+    UnsupportedVersionError,
+)
 
+from streamforest.errors import BrokerError, BrokerUnavailable
+from streamforest.io.kafka.auth.connection import Connection
+from streamforest.io.kafka.clients import ask, persist, with_retries
 from streamforest.io.kafka.compat import batches
 from streamforest.io.kafka.compat.workarounds import create_client
 from streamforest.io.kafka.producer import TransactionalProducer
@@ -49,6 +58,53 @@ def test_a_client_without_a_broker_leaves_nothing_behind(
     for _ in range(4):
         attempt()
     assert held() == before
+
+
+def test_what_may_pass_is_asked_again_until_the_time_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    errors = [BrokerUnavailable("no quorum"), BrokerUnavailable("no leader")]
+
+    def attempt() -> str:
+        if errors:
+            raise errors.pop(0)
+        return "here it is"
+
+    assert with_retries(Connection("h:1", retry_seconds=30), attempt) == "here it is"
+    assert [record.getMessage() for record in caplog.records] == [
+        "no quorum (asking again, for 30 s at most)"
+    ]
+    errors[:] = [BrokerUnavailable("no quorum")]
+    with pytest.raises(BrokerError, match=r"^no quorum$") as told:
+        with_retries(Connection("h:1", retry_seconds=0), attempt)
+    assert not isinstance(told.value, BrokerUnavailable)  # whoever catches it does not ask again
+    errors[:] = [BrokerUnavailable("no quorum")] * 1_000
+    with pytest.raises(BrokerError, match=r"no quorum; asked again for .* \(kafka.retry_seconds\)"):
+        with_retries(Connection("h:1", retry_seconds=0.2), attempt)
+
+
+def test_what_does_not_pass_is_told_at_once(nobody: str) -> None:
+    def refused() -> None:
+        raise BrokerError("wrong password")
+
+    with pytest.raises(BrokerError, match="wrong password"):
+        with_retries(Connection("h:1", retry_seconds=1e9), refused)
+    with pytest.raises(BrokerError, match="what: UnsupportedVersionError"):
+        persist(Connection("h:1", retry_seconds=1e9), "what", _raising(UnsupportedVersionError()))
+    with pytest.raises(TopicAuthorizationFailedError):
+        persist("h:1", "what", _raising(TopicAuthorizationFailedError()))
+    brief = Connection("h:1", retry_seconds=0)
+    with pytest.raises(BrokerError, match="what: CoordinatorNotAvailableError"):
+        persist(brief, "what", _raising(CoordinatorNotAvailableError()))
+    with pytest.raises(BrokerError, match=f"no broker at {nobody}: connection refused"):
+        ask(Connection(nobody, retry_seconds=0), lambda client: client.list_topics())
+
+
+def _raising(error: KafkaError) -> Callable[[], None]:
+    def call() -> None:
+        raise error
+
+    return call
 
 
 def offline(servers: str, **more: Any) -> dict[str, Any]:

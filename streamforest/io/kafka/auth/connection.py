@@ -106,6 +106,8 @@ class Connection:
 
     servers: str
     security: Security = Security()
+    retry_seconds: float = 60.0
+    """How long a cluster in trouble is asked again before a command, or a start, gives up."""
 
     def __post_init__(self) -> None:
         """ConfigError for an invalid address, and for one that contains a login: addresses are printed,

@@ -13,9 +13,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from streamforest.io.kafka.auth.connection import Connection, Security
 from streamforest.io.kafka.auth.probe import ILLEGAL_STATE, Probe
@@ -29,9 +30,12 @@ WHOLE = 12.0
 """Seconds after which no further server is tried."""
 QUIET = 2.0
 """Seconds after which a log line says which servers are asked."""
-_MAX_SERVERS = 5
+_MAX_SERVERS = 10
 _NAME_CODES = (62, 64)  # OpenSSL: host name mismatch, IP address mismatch
 _EXPIRED_CODES = (9, 10)  # not yet valid, expired
+_START_ONE = (
+    "start it (for trying out: streamforest broker start), or correct kafka.bootstrap_servers"
+)
 _announced: set[str] = set()  # servers that a log line has named and that have not answered since
 
 
@@ -41,35 +45,73 @@ class Trouble:
 
     text: str
     lasting: bool = True
+    nobody: str = ""
+    """Where nothing listens: why, in a few words."""
 
 
 def diagnose(connection: Connection) -> Trouble | None:
-    """What keeps clients from a broker; None if one of the servers works.
+    """What keeps clients from a broker; None as soon as one of the servers works.
 
-    If none does, it is the first server's trouble. A log line names the servers after two seconds, and
-    at once if the caller will go on waiting.
+    If none does, it is the first trouble that lasts, else that of all servers. A log line names the servers
+    after two seconds.
     """
     with _announcing(connection.servers):
         trouble = _diagnose(connection)
     if trouble is None:
         _announced.discard(connection.servers)
-    elif not trouble.lasting:
-        _announce(connection.servers)
     return trouble
 
 
 def _diagnose(connection: Connection) -> Trouble | None:
-    first: Trouble | None = None
+    """Try all servers side by side: one that hangs must not keep us from those that work."""
     deadline = time.monotonic() + WHOLE
     servers = [part.strip() for part in connection.servers.split(",") if part.strip()]
-    for server in servers[:_MAX_SERVERS]:
-        trouble = _try(*_host_and_port(server), connection.security)
-        if trouble is None:
-            return None
-        first = first or trouble
-        if time.monotonic() > deadline:
+    servers = servers[:_MAX_SERVERS]
+    outcomes: SimpleQueue[tuple[str, Trouble | BaseException | None]] = SimpleQueue()
+
+    def work(server: str) -> None:
+        try:
+            outcomes.put((server, _try(*_host_and_port(server), connection.security)))
+        except BaseException as error:  # a file that cannot be read: told by the caller's thread
+            outcomes.put((server, error))
+
+    for server in servers:
+        threading.Thread(target=work, args=(server,), daemon=True, name="diagnosis").start()
+    found: dict[str, Trouble] = {}
+    while len(found) < len(servers):
+        try:
+            server, outcome = outcomes.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
             break
-    return first
+        if outcome is None:
+            return None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        found[server] = outcome
+    return _summary({server: found[server] for server in servers if server in found}, servers)
+
+
+def _summary(found: Mapping[str, Trouble], servers: Sequence[str]) -> Trouble:
+    """The trouble of several servers in one line that names all of them."""
+    for trouble in found.values():
+        if trouble.lasting:
+            return trouble
+    silent = [server for server in servers if server not in found]
+    if not found:
+        return Trouble(
+            f"no broker at {', '.join(silent)}: no answer within {WHOLE:.0f} s", lasting=False
+        )
+    first, *others = found.values()
+    if not others and not silent:
+        return first
+    reasons = {server: trouble.nobody for server, trouble in found.items()}
+    if all(reasons.values()) and not silent:
+        same = len(set(reasons.values())) == 1
+        places = [server if same else f"{server} ({why})" for server, why in reasons.items()]
+        why = f": {first.nobody}" if same else ""
+        return Trouble(f"no broker at {', '.join(places)}{why}; {_START_ONE}", lasting=False)
+    rest = ", ".join(server for server in servers if server != next(iter(found)))
+    return Trouble(f"{first.text} (also tried without success: {rest})", lasting=False)
 
 
 def _host_and_port(server: str) -> tuple[str, int]:
@@ -105,20 +147,20 @@ def _try(host: str, port: int, security: Security, sent_from: str = "") -> Troub
         probe = Probe(host, port, STEP)
     except socket.gaierror:
         return Trouble(
-            f"no broker at {address}: no such host; correct kafka.bootstrap_servers", lasting=False
+            f"no broker at {address}: no such host; correct kafka.bootstrap_servers",
+            lasting=False,
+            nobody="no such host",
         )
     except TimeoutError:
         return Trouble(
             f"no broker at {address}: no answer within {STEP:.0f} s; is it running, and does a "
             "firewall let you through?",
             lasting=False,
+            nobody=f"no answer within {STEP:.0f} s",
         )
     except OSError as error:
-        return Trouble(
-            f"no broker at {address}: {(error.strerror or str(error)).lower()}; start it "
-            "(for trying out: streamforest broker start), or correct kafka.bootstrap_servers",
-            lasting=False,
-        )
+        why = (error.strerror or str(error)).lower()
+        return Trouble(f"no broker at {address}: {why}; {_START_ONE}", lasting=False, nobody=why)
     with closing(probe):
         trouble = (
             _encrypt(probe, address, host, port, security)
@@ -266,10 +308,10 @@ def _follow(probe: Probe, host: str, port: int, security: Security, address: str
         return Trouble(
             f"{address} does not say where its nodes are: {_reason(error)}", lasting=False
         )
+    if (host, port) in nodes:
+        return None
     first: Trouble | None = None
     for node in nodes[:_MAX_SERVERS]:
-        if node == (host, port):
-            return None
         trouble = _try(*node, security, sent_from=address)
         if trouble is None:
             return None

@@ -74,6 +74,33 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     ),
     # connecting
     "kafka.net.compat:KafkaNetClient": ("await_ready", "close"),
+    "kafka.net.manager:KafkaConnectionManager": (
+        "_bootstrap_wakeup",
+        "_conns",
+        "_do_bootstrap",
+        "_net",
+        "call_soon",
+        "cluster",
+        "connection_delay",
+        "get_connection",
+        "least_loaded_node",
+        "reset_backoff",
+        "send",
+    ),
+    "kafka.net.connection:KafkaConnection": (
+        "in_flight_requests",
+        "initializing",
+        "paused",
+        "send_request",
+    ),
+    "kafka.cluster:ClusterMetadata": (
+        "bootstrap_brokers",
+        "broker_metadata",
+        "brokers",
+        "metadata_request",
+        "start_refresh_loop",
+        "update_metadata",
+    ),
     "kafka.net.sasl:": ("get_sasl_mechanism",),
 }
 """`module:class` -> members; `module:` alone -> functions of the module."""

@@ -35,6 +35,7 @@ H. The sender splits a batch that is larger than its topic allows, after which `
 I. A client starts its thread before it connects; if it cannot connect, nobody else can end that thread. In a
    long outage each attempt would leave a thread and its files open. So the network client is kept and closed
    (`create_client`; `test_a_client_without_a_broker_leaves_nothing_behind` in `tests/io/kafka`).
+   Where it looks for a broker is in `bootstrap`.
 J. At level DEBUG kafka-python logs every request, with PLAIN the password too. So its loggers get a filter
    before a client with a login is created (`hide_logins`;
    `test_debug_records_of_the_library_carry_no_login`).
@@ -51,9 +52,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka.errors import KafkaError
-from kafka.net.compat import KafkaNetClient
 
 from streamforest.io.kafka.auth.secrets import hide_logins
+from streamforest.io.kafka.compat.bootstrap import network_client
 from streamforest.io.log import CommitInDoubt
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def create_client(maker: Callable[..., Any], **settings: Any) -> Any:
     networks: list[Any] = []
 
     def network(**configs: Any) -> Any:
-        networks.append(KafkaNetClient(**configs))
+        networks.append(network_client(**configs))
         return networks[0]
 
     try:

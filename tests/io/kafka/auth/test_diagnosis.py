@@ -36,15 +36,43 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
     diagnosis.log.removeHandler(handler)
 
 
-def test_a_broker_that_is_not_there_is_named_once(heard: Heard) -> None:
-    with socket.socket() as closed:  # bound and not listening: nobody else can take the port
-        closed.bind(("127.0.0.1", 0))
-        where = f"127.0.0.1:{closed.getsockname()[1]}"
-        for _ in range(2):
-            trouble = diagnose(Connection(where))
-            assert trouble is not None
-            assert trouble.text.endswith("or correct kafka.bootstrap_servers")
-    assert heard.lines == [f"asking {where} …"]
+def test_all_servers_that_are_not_there_are_named() -> None:
+    with socket.socket() as one, socket.socket() as two:
+        for closed in (one, two):  # bound and not listening: nobody else can take the port
+            closed.bind(("127.0.0.1", 0))
+        where = [f"127.0.0.1:{closed.getsockname()[1]}" for closed in (one, two)]
+        trouble = diagnose(Connection(",".join(where)))
+        mixed = diagnose(Connection(f"{where[0]},none.invalid:9092"))
+    assert trouble is not None
+    assert trouble.text.startswith(
+        f"no broker at {where[0]}, {where[1]}: connection refused; start"
+    )
+    assert trouble.text.endswith("or correct kafka.bootstrap_servers")
+    assert mixed is not None
+    assert f"{where[0]} (connection refused), none.invalid:9092 (no such host)" in mixed.text
+
+
+def test_a_server_that_hangs_does_not_keep_from_one_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hung = threading.Event()
+    monkeypatch.setattr(
+        diagnosis,
+        "_try",
+        lambda host, *_: None if host == "works" else hung.wait(30) and Trouble("it hangs"),
+    )
+    assert diagnose(Connection("hangs:1,works:2")) is None
+    hung.set()
+
+
+def test_a_trouble_that_lasts_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers that are away may come back; whoever comes then has the wrong password."""
+    troubles = {"away": Trouble("it is away", lasting=False), "wrong": Trouble("wrong password")}
+    monkeypatch.setattr(diagnosis, "_try", lambda host, *_: troubles[host])
+    assert diagnose(Connection("away:1,wrong:2")) == Trouble("wrong password")
+    troubles["wrong"] = Trouble("it is starting", lasting=False)
+    told = diagnose(Connection("away:1,wrong:2"))
+    assert told == Trouble("it is away (also tried without success: wrong:2)", lasting=False)
 
 
 def test_a_slow_answer_is_announced_while_it_is_waited_for(
