@@ -74,6 +74,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "Make one HTML page of a finished run from its predictions.",
     ),
     "schema": ("streamforest.cli.check:schema", "Print the JSON Schema of an event."),
+    "serve": (
+        "streamforest.cli.serve:serve",
+        "Answer over HTTP, as a replica of a pipeline or from a snapshot.",
+    ),
     "snapshots": (
         "streamforest.cli.snapshots:snapshots",
         "List the snapshots of a run, pin one, continue from one.",

@@ -166,6 +166,9 @@ class Tail(Protocol):
     def poll(self) -> list[tuple[int, bytes]]:
         """What was committed since the last call, with its place."""
 
+    def at_end(self) -> bool:
+        """Whether everything that was committed before this call has been polled."""
+
     def close(self) -> None:
         """Release its resources."""
 

@@ -53,13 +53,10 @@ def opened(
     `accept_version_change` learns journalled events again that were learned by another rule. `waiting` is
     entered while the broker is waited for and nothing is owned yet.
     """
-    config = pipeline.config
     run_log: Log | None = None
     with prepared(pipeline, create_topics, waiting):
         try:
-            snapshots = SnapshotFolder(
-                config.run.folder / "snapshots", config.run.keep_snapshots, config.run.file_mode
-            )
+            snapshots = snapshots_of(pipeline)
             if fresh:
                 snapshots.refuse_pinned()
                 snapshots.clear()  # before the commit that names one: what is left then says so
@@ -160,6 +157,13 @@ def _arguments(pipeline: Pipeline, source: Mapping[str, object] | None) -> tuple
     if source is None or "partition" not in source:
         return pipeline.arguments
     return *pipeline.arguments, "--partition", str(source["partition"])
+
+
+def snapshots_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolder:
+    """The snapshots of a pipeline, or of one partition if each has a forest of its own."""
+    run = pipeline.config.run
+    folder = run.folder if partition is None else run.folder / f"partition-{partition}"
+    return SnapshotFolder(folder / "snapshots", run.keep_snapshots, run.file_mode)
 
 
 def fresh_state(pipeline: Pipeline) -> RunState:

@@ -17,9 +17,14 @@ from typing import Protocol
 from streamforest.io.kafka.partition_membership import GroupMember, partition_log
 from streamforest.io.log import Stopped
 from streamforest.observe.telemetry import Listener, NullTelemetry
-from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
-from streamforest.runtime.factory import Waiting, kafka_settings, new_run, prepared
+from streamforest.runtime.factory import (
+    Waiting,
+    kafka_settings,
+    new_run,
+    prepared,
+    snapshots_of,
+)
 from streamforest.runtime.processing.adapters import warm_up
 from streamforest.runtime.processing.loop import Ending, Run
 
@@ -135,13 +140,6 @@ class PartitionWorkers:
         self.telemetry.forget(worker.number)
 
 
-def partition_folder(pipeline: Pipeline, number: int) -> SnapshotFolder:
-    """The snapshots of one partition."""
-    run = pipeline.config.run
-    folder = run.folder / f"partition-{number}" / "snapshots"
-    return SnapshotFolder(folder, run.keep_snapshots, run.file_mode)
-
-
 @contextmanager
 def opened_workers(
     pipeline: Pipeline,
@@ -165,7 +163,7 @@ def opened_workers(
                 run = new_run(
                     pipeline,
                     log_,
-                    partition_folder(pipeline, number),
+                    snapshots_of(pipeline, number),
                     drain,
                     listener.worker(number),
                     {"partition": number},

@@ -50,7 +50,7 @@ class ForkedConsumer(Consumer):
         failpoint = self._environ.get(failpoints.VARIABLE, "")
         process = context.Process(
             target=_run_child,
-            args=(self._command[4:], failpoint, self._folder, self._output.name, self._errors.name),
+            args=(self._command[3:], failpoint, self._folder, self._output.name, self._errors.name),
         )
         process.start()
         self._process = _Handle(process)  # type: ignore[assignment]
@@ -71,5 +71,5 @@ def _run_child(
         name, _, passes = failpoint.partition(":")
         failpoints.arm(name, int(passes))
     os.environ["STREAMFOREST_QUIET"] = "1"
-    sys.argv = ["streamforest", "run", *arguments]
+    sys.argv = ["streamforest", *arguments]
     import_module("streamforest.__main__").main()

@@ -27,6 +27,9 @@ class Consumer:
     -9
     """
 
+    command = "run"
+    """The subcommand; `serve` for a replica."""
+
     def __init__(
         self,
         pipeline: str | Path,
@@ -35,7 +38,7 @@ class Consumer:
         passes: int = 1,
         folder: Path | None = None,
     ) -> None:
-        self._command = [sys.executable, "-c", _START, "run", str(pipeline), *arguments]
+        self._command = [sys.executable, "-c", _START, self.command, str(pipeline), *arguments]
         self._folder = folder
         self._environ = {**os.environ, "STREAMFOREST_QUIET": "1"}
         if failpoint is not None:

@@ -54,6 +54,15 @@ def data(name: str, code: int, toml: str, wrong: str, remedy: str, **files: str 
 
 
 COMMAND_LINE = [
+    usage("to serve a file run", "serve p.toml", "has no [kafka]", "streamforest serve runs/p"),
+    usage("to serve nothing", "serve no.safetensors --port 0", "no such file", "give a snapshot"),
+    usage(
+        "a server for everybody",
+        "serve no.safetensors --host 0.0.0.0",
+        "serve.host = '0.0.0.0'",
+        "give a token",
+    ),
+    usage("a port that is none", "serve no.safetensors --port 99999", "--port", "0<=x<=65535"),
     usage("a misspelt command", "rnu p.toml", "No such command 'rnu'", "did you mean run?"),
     usage("a misspelt subcommand", "dlq lst p.toml", "No such command 'lst'", "did you mean list?"),
     usage("a misspelt option", "run p.toml --fersh", "--fersh", "--fresh"),

@@ -34,6 +34,7 @@ from streamforest.testing.process import _START
 
 RUN_ELSEWHERE = {
     "docs/inspecting.md": "tests/docs/test_inspecting.py",
+    "docs/serving.md": "tests/docs/test_serving.py",
     **dict.fromkeys(
         (
             f"pipelines/{name}.toml"

@@ -209,5 +209,8 @@ class MemoryTail:
         self._next += len(found)
         return found
 
+    def at_end(self) -> bool:
+        return self._next >= len(self._broker.journal)
+
     def close(self) -> None:
         """Nothing is held."""

@@ -115,6 +115,10 @@ class JournalTail:
         """The offset at which the journal ends now."""
         return end_offsets(self._consumer, [self._tp])[self._tp]
 
+    def at_end(self) -> bool:
+        """Whether everything that was committed before this call has been polled."""
+        return self.end() <= _position(self._consumer, self._tp)
+
     def records(self, idle: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
         """All records up to the end as of now; `idle` is called after each poll."""
         end = self.end()

@@ -35,6 +35,7 @@ from streamforest.runtime.config.schema import (
     ModelTable,
     SourceTable,
 )
+from streamforest.runtime.config.serving import read_serve
 from streamforest.runtime.config.sources import is_lines, lines_in_msgpack, read_source
 from streamforest.runtime.processing.adapters import Model, RiverModel
 from streamforest.runtime.processing.models import (
@@ -115,6 +116,7 @@ def load_pipeline(
     letters = check.read("dead_letters", schema.DEAD_LETTERS)
     run = check.read("run", schema.RUN)
     metrics = check.read("metrics", schema.METRICS)
+    serve = read_serve(check, environ or {})
     if check.problems:
         raise ConfigError(_listed(path, check.problems))
     port = metrics["port"] if metrics["port"] is not None else (9108 if kafka else 0)
@@ -140,6 +142,7 @@ def load_pipeline(
         metrics_host=metrics["host"],
         metrics_port=port,
         metrics_allowed=tuple(metrics["allowed_hosts"]),
+        serve=serve,
     )
     arguments = str(path), *(word for flag in flags for word in ("--set", flag))
     return Pipeline(config, source, models, function, arguments)

@@ -17,6 +17,7 @@ from streamforest.io.kafka.topics import DEFAULT_PARTITIONS, Topics
 from streamforest.io.sources.dataset import ClassSchedule
 from streamforest.private_files import FILE_MODE
 from streamforest.runtime.config.options import Option, whole
+from streamforest.runtime.config.serving import SERVE, ServeTable
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class Config:
     metrics_host: str
     metrics_port: int
     metrics_allowed: tuple[str, ...]
+    serve: ServeTable = ServeTable()  # noqa: RUF009 - frozen
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -335,6 +337,7 @@ KEYS: dict[str, dict[str, Option]] = {
     "dead_letters": DEAD_LETTERS,
     "run": RUN,
     "metrics": METRICS,
+    "serve": SERVE,
 }
 """The keys of every table except `[model]` and `[[shadow]]`, whose keys are a forest's parameters, and
 `[taxonomy]`, whose keys are categories."""
@@ -354,6 +357,7 @@ TABLES = [
     "dead_letters",
     "run",
     "metrics",
+    "serve",
 ]
 
 

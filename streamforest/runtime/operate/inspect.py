@@ -17,7 +17,7 @@ from streamforest.runtime.checkpoint.journal import CommitMetadata, read_commit_
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.config.options import nearest
-from streamforest.runtime.partition_workers import partition_folder
+from streamforest.runtime.factory import snapshots_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
     """The snapshots of a pipeline, or of one partition if each has a forest of its own; ConfigError if
     there is no such folder.
     """
-    run, kafka = pipeline.config.run, pipeline.config.kafka
+    kafka = pipeline.config.kafka
     each = kafka is not None and kafka.model_scope == "partition"
     if each and partition is None:
         raise ConfigError("--partition: missing; this pipeline has a forest for each partition")
@@ -45,10 +45,7 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
         raise ConfigError(
             f"--partition {partition}: this pipeline has one forest for all partitions (kafka.model_scope)"
         )
-    if partition is not None:
-        folder = partition_folder(pipeline, partition)
-    else:
-        folder = SnapshotFolder(run.folder / "snapshots", run.keep_snapshots, run.file_mode)
+    folder = snapshots_of(pipeline, partition)
     if not folder.path.is_dir():
         raise ConfigError(
             f"{folder.path}: no such folder; {pipeline.config.name} has not run here "

@@ -69,19 +69,36 @@ class Follower:
             return 0
         return max(0, self._queue[-1][1].events - self.state.events)
 
+    @property
+    def commit(self) -> int:
+        """The last commit that was followed; -1 before the first."""
+        return self._commit
+
+    def at_end(self) -> bool:
+        """Whether every commit that was made before this call has been followed."""
+        if self.state is None or self._tail is None or len(self._queue) > self._held_back:
+            return False
+        return self._tail.at_end()
+
+    @property
+    def _held_back(self) -> int:
+        """Without transactions the last record may never have been committed: it waits for the next."""
+        return 0 if self._log.journal.committed_only else 1
+
     def begin(self, state: RunState, last_commit: CommitMetadata) -> None:
         """Go on from a state that is known: this process was the owner until now."""
         self.state, self.place, self._commit = state, last_commit.journal, last_commit.commit
 
-    def step(self) -> None:
-        """Follow a little further. A failure is reported and tried again later: a standby that cannot
-        follow is still there to take over from a snapshot.
+    def step(self, max_records: int = _BATCH) -> None:
+        """Follow a little further: at least a commit, and no more once `max_records` were advanced. A failure
+        is reported and tried again later: a standby that cannot follow is still there to take over from a
+        snapshot.
         """
         if time.monotonic() < self._not_before:
             return
         try:
             if self.state is not None or self._load():
-                self._follow()
+                self._follow(max_records)
                 self.trouble = None
         except VersionChangeError as error:
             # another version owns the partitions, as in the middle of an update: this process is ready to
@@ -111,7 +128,7 @@ class Follower:
         log.info("following from event %d", self.state.events)
         return True
 
-    def _follow(self) -> None:
+    def _follow(self, max_records: int) -> None:
         state = self.state
         assert state is not None
         if self._tail is None:
@@ -121,9 +138,7 @@ class Follower:
         if len(self._queue) < _MAX_QUEUED:
             self._queue.extend((place, read_entry(place, raw)) for place, raw in self._tail.poll())
         done = 0
-        # without transactions the last record may never have been committed: it waits for the next
-        least = 0 if self._log.journal.committed_only else 1
-        while len(self._queue) > least and done < _BATCH:
+        while len(self._queue) > self._held_back and done < max_records:
             place, entry = self._queue.popleft()
             if self._queue and self._queue[0][1].commit == entry.commit:
                 continue
