@@ -285,6 +285,8 @@ class App:
     async def _livez(self, request: Request, receive: Receive) -> Body:
         if self._batcher is None or not self._batcher.is_alive():
             raise unavailable("dead", "the thread that answers has ended")
+        if not self.model.alive():
+            raise unavailable("dead", f"the replica follows no longer ({self.model.trouble()})")
         return encoded({"alive": True}), _JSON
 
     async def _readyz(self, request: Request, receive: Receive) -> Body:

@@ -46,6 +46,9 @@ class Model(Protocol):
     def close(self) -> None:
         """End."""
 
+    def alive(self) -> bool:
+        """Whether it can still get better by itself; else the process is to be started again."""
+
     def trouble(self) -> str | None:
         """What keeps it from being up to date."""
 

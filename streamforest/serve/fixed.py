@@ -35,6 +35,10 @@ class FixedModel:
     def close(self) -> None:
         """Nothing is held."""
 
+    def alive(self) -> bool:
+        """Nothing can end."""
+        return True
+
     def trouble(self) -> str | None:
         """Nothing can go wrong any more."""
         return None

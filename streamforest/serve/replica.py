@@ -51,6 +51,8 @@ class Copy(threading.Thread):
         self.view: View | None = None
         self.trouble: str | None = None
         """Why it does not follow."""
+        self.ended = False
+        """Whether it will never follow again."""
         self.begun = False
         """Whether it has ever had a state."""
         self._run, self._replica = run, replica
@@ -77,6 +79,7 @@ class Copy(threading.Thread):
             log.exception("the replica follows no longer")
             self.trouble = f"{type(error).__name__}: {error}"
         finally:
+            self.ended = True
             self.follower.close()
 
     def warm_up(self) -> None:
@@ -154,6 +157,10 @@ class Replica:
     def commit(self) -> int:
         """The commit that answers are of now; -1 before the first."""
         return self._commit
+
+    def alive(self) -> bool:
+        """Whether every copy is still at work; only a bug ends one before the end."""
+        return self.closing.is_set() or all(not copy.ended for copy in self._copies)
 
     def trouble(self) -> str | None:
         """What keeps a copy from following."""

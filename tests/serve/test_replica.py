@@ -182,6 +182,20 @@ def test_beyond_its_bound_a_replica_refuses_and_comes_back(
     until(lambda: with_app(strict, ask(strict, "/readyz")).status == 200)
 
 
+def test_a_replica_that_can_never_follow_again_is_to_be_restarted(
+    owner: Process, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: MemoryTail) -> bool:
+        raise NameError("a bug")
+
+    advance(owner)()
+    monkeypatch.setattr(MemoryTail, "at_end", broken)
+    replica = make()
+    app = App(replica, TABLE, {})
+    until(lambda: with_app(app, ask(app, "/livez")).status == 503)
+    assert "a bug" in with_app(app, ask(app, "/livez")).json()["error"]["message"]
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_replica_that_lost_its_place_loads_again(
     copies: int, owner: Process, make: Make, monkeypatch: pytest.MonkeyPatch

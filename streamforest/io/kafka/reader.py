@@ -117,7 +117,7 @@ class JournalTail:
 
     def at_end(self) -> bool:
         """Whether everything that was committed before this call has been polled."""
-        return self.end() <= _position(self._consumer, self._tp)
+        return self.end() <= position_in(self._consumer, self._tp)
 
     def records(self, idle: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
         """All records up to the end as of now; `idle` is called after each poll."""
