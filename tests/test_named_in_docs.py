@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from inspect import signature
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.registry import CollectorRegistry
@@ -16,6 +17,7 @@ from streamforest.observe.label_metrics import LateMetrics
 from streamforest.observe.partitions import WorkerMetrics
 from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.runtime.config import schema
+from streamforest.serve.metrics import ServeMetrics
 
 TOP = Path(__file__).parents[1]
 GUIDES = sorted(
@@ -38,7 +40,8 @@ def metrics() -> set[str]:
     LateMetrics(late)
     CoarseMetrics(late)
     known = {"streamforest_worker_partitions"}
-    for found in (PipelineMetrics("p").registry, late, WorkerMetrics("p").registry):
+    served = ServeMetrics(Mock(commit=0, behind_seconds=lambda: 0.0)).registry
+    for found in (PipelineMetrics("p").registry, late, WorkerMetrics("p").registry, served):
         for family in found.collect():
             known |= {family.name, f"{family.name}_total"} if family.type == "counter" else set()
             known |= {family.name} | {sample.name for sample in family.samples}
