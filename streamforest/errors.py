@@ -39,6 +39,10 @@ class SnapshotError(StreamForestError, ValueError):
     """A snapshot that cannot be written, read or trusted."""
 
 
+class StorageError(StreamForestError):
+    """Object storage that does not answer, or refuses to: what it holds is unknown. Try again later."""
+
+
 class ConfigError(StreamForestError, ValueError):
     """A pipeline file, option or environment variable that cannot be used."""
 

@@ -67,7 +67,7 @@ def announce(
         )
     new, like = _value(label, as_json), [_value(one, as_json) for one in support]
     folder = inspection.folder_of(loaded, partition)
-    requests = AnnouncementRequests(folder.path.parent, folder.mode)
+    requests = AnnouncementRequests(folder.home, folder.mode)
     requests.request(new, like)
     deadline = time.monotonic() + wait
     while requests.waiting() is not None and time.monotonic() < deadline:

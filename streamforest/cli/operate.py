@@ -44,7 +44,7 @@ def promote(
     if shadow not in names:
         raise ConfigError(f"{shadow}: no such model in {pipeline}; {nearest(shadow, names)}")
     folder = inspection.folder_of(loaded, partition)
-    requests = OperatorRequests(folder.path.parent, folder.mode)
+    requests = OperatorRequests(folder.home, folder.mode)
     requests.request_promotion(shadow)
     deadline = time.monotonic() + wait
     while requests.waiting and time.monotonic() < deadline:

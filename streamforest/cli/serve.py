@@ -129,7 +129,7 @@ def _fixed(target: Path, flags: list[str], partition: int | None, name: str | No
     check_tls(table)
     with bound_socket(table) as bound:
         opened = open_snapshot(target)
-        about = {"snapshot": opened.path.name, "commits": False}
+        about = {"snapshot": Path(opened.path).name, "commits": False}
         _serve(FixedModel(opened, name), table, about, None, bound)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from streamforest.errors import ConfigError, StreamForestError
+from streamforest.object_files import ObjectFolder
 from streamforest.private_files import FILE_MODE, create, make_folder, read_json, replace, update
 from streamforest.text import shown
 
@@ -16,6 +17,8 @@ if sys.platform != "win32":
     import fcntl
 
 log = logging.getLogger(__name__)
+
+_MAX_IDENTITY = 1 << 16  # bytes
 
 
 class RunLock:
@@ -79,7 +82,28 @@ def claim(
     if not isinstance(owner, dict) or (owner != dict(identity) and unused()):
         replace(path, ours, mode)
     elif owner != dict(identity):
-        differs = ", ".join(f"{k} {shown(v)}" for k, v in owner.items() if identity.get(k) != v)
-        raise ConfigError(
-            f"{folder}: belongs to another pipeline ({differs}); give this one a run.folder of its own"
-        )
+        raise _of_another(str(folder), owner, identity, "run.folder")
+
+
+def claim_objects(folder: ObjectFolder, identity: Mapping[str, str]) -> None:
+    """The same for a prefix in object storage, which is never unused again."""
+    name, ours = "pipeline.json", json.dumps(dict(identity)).encode()
+    if folder.create(name, ours):
+        return
+    try:
+        owner = json.loads(folder.read(name, _MAX_IDENTITY))
+    except ValueError:
+        owner = None
+    if not isinstance(owner, dict):
+        raise ConfigError(f"{folder}/{name}: not written by a pipeline; choose another prefix")
+    if owner != dict(identity):
+        raise _of_another(str(folder), owner, identity, "run.snapshots")
+
+
+def _of_another(
+    folder: str, owner: Mapping[str, object], identity: Mapping[str, str], key: str
+) -> ConfigError:
+    differs = ", ".join(f"{k} {shown(v)}" for k, v in owner.items() if identity.get(k) != v)
+    return ConfigError(
+        f"{folder}: belongs to another pipeline ({differs}); give this one a {key} of its own"
+    )

@@ -16,7 +16,8 @@ from streamforest.io.kafka.log import kafka_log
 from streamforest.io.kafka.settings import KafkaSettings, check_permissions, for_partition
 from streamforest.io.kafka.topics import ensure_topics
 from streamforest.io.log import Log
-from streamforest.io.run_lock import RunLock, claim
+from streamforest.io.run_lock import RunLock, claim, claim_objects
+from streamforest.object_files import ObjectFolder
 from streamforest.observe.telemetry import Listener
 from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
@@ -91,6 +92,8 @@ def prepared(
     mode = config.run.file_mode
     lock = RunLock(config.run.folder, shared=config.kafka is not None, mode=mode)
     try:
+        if config.run.snapshots is not None:
+            claim_objects(ObjectFolder(config.run.snapshots), _identity(pipeline))
         if config.kafka is not None:
             claim(
                 config.run.folder,
@@ -137,7 +140,7 @@ def new_run(
         _settings(
             pipeline,
             drain,
-            OperatorRequests(snapshots.path.parent, snapshots.mode),
+            OperatorRequests(snapshots.home, snapshots.mode),
             accept_version_change,
         ),
         {**_described(pipeline), **(source or {})},
@@ -162,8 +165,13 @@ def _arguments(pipeline: Pipeline, source: Mapping[str, object] | None) -> tuple
 def snapshots_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolder:
     """The snapshots of a pipeline, or of one partition if each has a forest of its own."""
     run = pipeline.config.run
-    folder = run.folder if partition is None else run.folder / f"partition-{partition}"
-    return SnapshotFolder(folder / "snapshots", run.keep_snapshots, run.file_mode)
+    below = "" if partition is None else f"partition-{partition}"
+    home = run.folder / below
+    path: Path | ObjectFolder = home / "snapshots"
+    if run.snapshots is not None:
+        path = ObjectFolder(run.snapshots)
+        path = path.child(below) if below else path
+    return SnapshotFolder(path, run.keep_snapshots, run.file_mode, home)
 
 
 def fresh_state(pipeline: Pipeline) -> RunState:
@@ -195,7 +203,8 @@ def _has_read(folder: Path) -> bool:
 def _identity(pipeline: Pipeline) -> dict[str, str]:
     """What all processes of a group have in common, and no two pipelines."""
     config = pipeline.config
-    assert config.kafka is not None
+    if config.kafka is None:
+        return {"pipeline": config.name}
     return {"pipeline": config.name, "group": config.kafka.group_id, "events": config.topics.events}
 
 

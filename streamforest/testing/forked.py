@@ -50,7 +50,14 @@ class ForkedConsumer(Consumer):
         failpoint = self._environ.get(failpoints.VARIABLE, "")
         process = context.Process(
             target=_run_child,
-            args=(self._command[3:], failpoint, self._folder, self._output.name, self._errors.name),
+            args=(
+                self._command[3:],
+                failpoint,
+                self._folder,
+                self._output.name,
+                self._errors.name,
+                {k: v for k, v in self._environ.items() if k.startswith("AWS_")},
+            ),
         )
         process.start()
         self._process = _Handle(process)  # type: ignore[assignment]
@@ -58,7 +65,12 @@ class ForkedConsumer(Consumer):
 
 
 def _run_child(
-    arguments: list[str], failpoint: str, folder: Path | None, out: str, err: str
+    arguments: list[str],
+    failpoint: str,
+    folder: Path | None,
+    out: str,
+    err: str,
+    credentials: dict[str, str],
 ) -> None:
     """In the child: set up streams, folder and failpoint, then run the command."""
     for number, name in ((1, out), (2, err)):
@@ -70,6 +82,7 @@ def _run_child(
     if failpoint:
         name, _, passes = failpoint.partition(":")
         failpoints.arm(name, int(passes))
+    os.environ.update(credentials)  # the process that forks may be older than they are
     os.environ["STREAMFOREST_QUIET"] = "1"
     sys.argv = ["streamforest", *arguments]
     import_module("streamforest.__main__").main()

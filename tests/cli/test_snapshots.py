@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamforest.cli import root
-from streamforest.runtime.checkpoint.pins import Pins
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 
 TEXT = """
@@ -125,7 +124,7 @@ def test_what_is_wrong_is_said_and_nothing_changes() -> None:
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr
         assert message in done.stderr
         assert "\x1b" not in done.stderr
-    assert not Pins(FOLDER).names()
+    assert not SnapshotFolder(FOLDER).pins.names()
 
 
 def test_starting_over_does_not_take_a_pinned_one_along() -> None:
@@ -146,7 +145,7 @@ def test_deleting_waits_for_a_pin_that_is_being_set(tmp_path: Path) -> None:
     folder = SnapshotFolder(tmp_path, keep=1)
     for events in (1, 2, 3):
         (tmp_path / f"s-{events:012d}.safetensors").write_bytes(b"x")
-    pins = Pins(tmp_path)
+    pins = folder.pins
     with pins.held():
         pruning = threading.Thread(target=folder.prune, args=("s-000000000003",))
         pruning.start()

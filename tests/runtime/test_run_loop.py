@@ -347,7 +347,7 @@ def test_whatever_keeps_a_snapshot_from_being_written_is_told(
 def test_older_snapshots_that_cannot_be_deleted_stop_nobody(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("streamforest.runtime.checkpoint.pins._PATIENCE", 0.0)
+    monkeypatch.setattr("streamforest.runtime.checkpoint.storage._PATIENCE", 0.0)
     folder = tmp_path / "run" / "snapshots"
     with opened(small, tmp_path / "run", "run.keep_snapshots=1") as run:
         run.consume(max_events=200)

@@ -37,11 +37,13 @@ from streamforest.errors import SnapshotError
 from streamforest.forests.core import registry, serialization
 from streamforest.forests.core.base import Forest
 from streamforest.forests.persistence import categories, old_formats, transformers
+from streamforest.object_files import ObjectFolder, is_address
 from streamforest.private_files import create, part_of, reading, replace
 from streamforest.private_files import host as host
 from streamforest.private_files import try_lock as try_lock
 
 FORMAT = 2
+_OBJECT = re.compile(r"s-\d{12,}\.safetensors")
 _OLD_FORMAT = 1  # still read: metadata in ASCII, other names, see `old_formats`
 _KEY = "streamforest"
 _METADATA = "metadata"
@@ -72,13 +74,35 @@ def load(path: str | os.PathLike[str], model: str = "main") -> Any:
     """The forest or pipeline that `save` wrote: it goes on bit for bit as if never saved.
 
     A snapshot of `streamforest run` holds the shadows beside the main model, by their names. A run folder
-    stands for its newest snapshot.
+    stands for its newest snapshot; so does a prefix in object storage, such as "s3://bucket/orders".
     """
-    path = newest(Path(path)) if os.path.isdir(path) else path
-    models, _ = read(path)
+    if isinstance(path, str) and is_address(path):
+        models = _read_object(path)
+    else:
+        path = newest(Path(path)) if os.path.isdir(path) else path
+        models, _ = read(path)
     if model not in models:
         raise SnapshotError(f"{path} holds no model {model!r}; it has {', '.join(sorted(models))}")
     return models[model]
+
+
+def _read_object(address: str) -> dict[str, Any]:
+    """The models of a snapshot in object storage, or of the newest one with a prefix."""
+    folder, _, name = address.rstrip("/").rpartition("/")
+    try:
+        if not name.endswith(".safetensors"):
+            folder = address.rstrip("/")
+            names = [n for n in ObjectFolder(folder).names() if _OBJECT.fullmatch(n)]
+            if not names:
+                raise SnapshotError(f"{folder} holds no snapshot; expected a prefix or a file")
+            name = max(names, key=lambda n: (len(n), n))
+        data = ObjectFolder(folder).read(name)
+    except OSError as error:
+        raise SnapshotError(f"{folder}/{name}: {error.strerror}") from error
+    try:
+        return decode(data)[0]
+    except SnapshotError as error:
+        raise SnapshotError(f"{folder}/{name}: {error}") from error
 
 
 def newest(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The folder of snapshots: written off the hot path, named by commits, the last few kept.
+"""The snapshots of a run: written off the hot path, named by commits, the last few kept.
 
     s-000000050000.safetensors      models and the run's own state after 50,000 events
     s-000000050000.safetensors.json when, where and with what it was written, and passing measures
@@ -29,17 +29,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from streamforest.errors import RecoveryError, SnapshotError, StreamForestError
+from streamforest.errors import (
+    RecoveryError,
+    SnapshotError,
+    StorageError,
+    StreamForestError,
+)
 from streamforest.forests.persistence import snapshot
 from streamforest.io.failpoints import failpoint
-from streamforest.private_files import FILE_MODE, make_folder, read_json, reading, replace
+from streamforest.object_files import ObjectFolder
+from streamforest.private_files import FILE_MODE
 from streamforest.runtime.checkpoint.pins import Pins
+from streamforest.runtime.checkpoint.storage import SUFFIX, FileStorage, ObjectStorage, Storage
 from streamforest.runtime.processing.adapters import Model
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"s-(\d{12,})")
-_SUFFIX = ".safetensors"
 _MAX_MEASURES = 16 << 20  # bytes
 
 Check = Callable[[str, dict[str, Any], dict[str, Any]], object]
@@ -73,11 +79,24 @@ class RefusedError(SnapshotError):
 class SnapshotFolder:
     """Snapshots of one run. One at a time is being written, by a thread of its own."""
 
-    def __init__(self, path: Path, keep: int = 3, mode: int = FILE_MODE) -> None:
+    def __init__(
+        self,
+        path: Path | ObjectFolder,
+        keep: int = 3,
+        mode: int = FILE_MODE,
+        home: Path | None = None,
+    ) -> None:
+        """`home` is the run's own folder on this machine, by default the one that `path` is in."""
         self.path = path
         self.keep = keep
         self.mode = mode
-        self.pins = Pins(path, mode)
+        self.storage: Storage
+        if isinstance(path, ObjectFolder):
+            assert home is not None, "object storage is no place for a run's other files"
+            self.storage, self.home = ObjectStorage(path), home
+        else:
+            self.storage, self.home = FileStorage(path, mode), home or path.parent
+        self.pins = Pins(self.storage)
         self._failure: Failure | None = None
         self._writer: threading.Thread | None = None
         self._written: Snapshot | None = None
@@ -141,11 +160,8 @@ class SnapshotFolder:
     ) -> None:
         begun = time.perf_counter()
         name = f"s-{events:012d}"
-        path = self._file(name)
+        file = self._name(name)
         try:
-            make_folder(self.path.parent, self.mode)
-            make_folder(self.path, self.mode)
-            snapshot.sweep(self.path, f"s-*{_SUFFIX}")
             data = snapshot.encode(models, state)
             models.clear()  # the copy of them makes room for what is made of the bytes
             state.clear()
@@ -154,12 +170,12 @@ class SnapshotFolder:
             except Exception as error:  # also what a start would end with a traceback
                 self._failure = Failure("check", _message(error))
                 return
-            snapshot.write_bytes(path, data, failpoint, self.mode)
+            self.storage.write_snapshot(file, data, failpoint)
         except Exception as error:  # whatever it is: a thread that dies tells nobody
             self._failure = Failure("write", _message(error))
             return
         try:
-            replace(path.with_name(path.name + ".measures"), passing.encode(), self.mode)
+            self.storage.replace(f"{file}.measures", passing.encode())
         except OSError as error:  # they may be lost; the snapshot is there
             log.warning("the windows of %s are not kept: %s", name, error)
         seconds = time.perf_counter() - begun
@@ -167,10 +183,9 @@ class SnapshotFolder:
 
     def load(self, name: str, expected: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Models and state of a named snapshot, after comparing its file with the hash."""
-        path = self._file(name)
+        path = self.file(name)
         try:
-            with reading(path) as file:
-                data = file.read()
+            data = self.storage.read(self._name(name))
         except OSError as error:
             raise SnapshotError(f"cannot read the snapshot {path}: {error.strerror}") from error
         if expected and _hash(data) != expected:
@@ -186,7 +201,7 @@ class SnapshotFolder:
 
     def names(self) -> list[str]:
         """All there are, oldest first."""
-        found = [p.name[: -len(_SUFFIX)] for p in self.path.glob(f"s-*{_SUFFIX}")]
+        found = [n[: -len(SUFFIX)] for n in self.storage.names() if n.endswith(SUFFIX)]
         return sorted((n for n in found if _NAME.fullmatch(n)), key=_events)
 
     def prune(self, named: str) -> None:
@@ -198,20 +213,14 @@ class SnapshotFolder:
         """
         try:
             self._prune(named)
-        except (OSError, SnapshotError) as error:
+        except (OSError, SnapshotError, StorageError) as error:
             log.warning("older snapshots are not deleted for now: %s", error)
 
     def _prune(self, named: str) -> None:
         names = self.names()
         before = [n for n in names if _events(n) <= _events(named)]
-        if not before[: -self.keep]:
-            return
-        with self.pins.held():
-            pinned = self.pins.names()
-            for name in before[: -self.keep]:
-                if name not in pinned:
-                    for path in self.path.glob(f"{name}{_SUFFIX}*"):
-                        path.unlink(missing_ok=True)
+        if before[: -self.keep]:
+            self.storage.delete_unpinned(before[: -self.keep])
 
     def refuse_pinned(self) -> None:
         """SnapshotError if one is pinned: who starts over would lose it."""
@@ -224,34 +233,37 @@ class SnapshotFolder:
 
     def clear(self) -> None:
         """Delete every snapshot: the run starts over."""
-        for path in self.path.glob(f"s-*{_SUFFIX}*"):
-            path.unlink(missing_ok=True)
+        for name in self.storage.names():
+            if SUFFIX in name:
+                self.storage.delete(name)
 
     def passing(self, name: str) -> dict[str, Any]:
         """Windows, latencies and pace as of a snapshot; empty where they are lost."""
-        path = self._file(name)
-        return _object(path.with_name(path.name + ".measures"))
+        return self._object(f"{self._name(name)}.measures")
 
     def sidecar(self, name: str) -> dict[str, Any]:
         """When, where and with what a snapshot was written; empty where that is lost."""
-        return _object(Path(f"{self._file(name)}.json"))
+        return self._object(f"{self._name(name)}.json")
 
-    def _file(self, name: str) -> Path:
+    def stat(self, name: str) -> tuple[int, float]:
+        """Size in bytes, and when it was written; FileNotFoundError if it is gone."""
+        return self.storage.stat(self._name(name))
+
+    def _object(self, name: str) -> dict[str, Any]:
+        try:
+            fields = self.storage.read_json(name, _MAX_MEASURES)
+        except (OSError, ValueError, StorageError):
+            return {}
+        return fields if isinstance(fields, dict) else {}
+
+    def _name(self, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise RecoveryError(f"the last commit names a snapshot {name!r}, which is no name")
-        return self.path / f"{name}{_SUFFIX}"
+        return f"{name}{SUFFIX}"
 
-    def file(self, name: str) -> Path:
-        """The file of a snapshot."""
-        return self._file(name)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        fields = read_json(path, _MAX_MEASURES)
-    except (OSError, ValueError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+    def file(self, name: str) -> str:
+        """Where a snapshot is, for people."""
+        return f"{self.path}/{self._name(name)}"
 
 
 def _message(error: Exception) -> str:

@@ -15,6 +15,7 @@ from streamforest.io.features.rules import LAYOUTS, MAX_PATTERNS, TYPES, Feature
 from streamforest.io.kafka.auth.connection import MECHANISMS, PROTOCOLS, Connection, Security
 from streamforest.io.kafka.topics import DEFAULT_PARTITIONS, Topics
 from streamforest.io.sources.dataset import ClassSchedule
+from streamforest.object_files import is_address
 from streamforest.private_files import FILE_MODE
 from streamforest.runtime.config.options import Option, whole
 from streamforest.runtime.config.serving import SERVE, ServeTable
@@ -88,6 +89,8 @@ class RunTable:
     folder: Path
     file_mode: int = FILE_MODE
     allow_unlearned: bool = False
+    snapshots: str | None = None
+    """Where snapshots are in object storage; None if they are in the folder."""
 
 
 @dataclass(frozen=True)
@@ -313,6 +316,12 @@ RUN = {
     "snapshot_interval_seconds": whole(1, 86_400, default=None),
     "keep_snapshots": whole(1, 1_000, default=3),
     "folder": text("a path"),
+    "snapshots": Option(
+        lambda value: isinstance(value, str) and is_address(value),
+        "an address such as 's3://bucket/prefix' (s3, gs, az), without a password",
+        None,
+        shown=False,
+    ),
     "file_mode": choice("0600", "0640", "0644", "0660", "0664", default="0600"),
     "allow_unlearned": Option(lambda value: isinstance(value, bool), "true or false", False),
 }
@@ -383,4 +392,5 @@ def run_table(
         folder=folder.with_name(f"{folder.name}-broker") if through else folder,
         file_mode=int(values["file_mode"], 8),
         allow_unlearned=values["allow_unlearned"],
+        snapshots=values["snapshots"],
     )

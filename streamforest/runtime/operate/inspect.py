@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 from streamforest.errors import ConfigError
 from streamforest.io.file_log import committed_metadata
 from streamforest.io.kafka.reader import last_commit
-from streamforest.private_files import read_json
 from streamforest.runtime.checkpoint.journal import CommitMetadata, read_commit_metadata
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import Pipeline
@@ -37,7 +36,7 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
     """The snapshots of a pipeline, or of one partition if each has a forest of its own; ConfigError if
     there is no such folder.
     """
-    kafka = pipeline.config.kafka
+    run, kafka = pipeline.config.run, pipeline.config.kafka
     each = kafka is not None and kafka.model_scope == "partition"
     if each and partition is None:
         raise ConfigError("--partition: missing; this pipeline has a forest for each partition")
@@ -46,10 +45,11 @@ def folder_of(pipeline: Pipeline, partition: int | None = None) -> SnapshotFolde
             f"--partition {partition}: this pipeline has one forest for all partitions (kafka.model_scope)"
         )
     folder = snapshots_of(pipeline, partition)
-    if not folder.path.is_dir():
+    if not folder.storage.is_there():
+        place = "no snapshots there" if run.snapshots else "no such folder"
+        key = "run.snapshots" if run.snapshots else "run.folder"
         raise ConfigError(
-            f"{folder.path}: no such folder; {pipeline.config.name} has not run here "
-            "(run.folder names the folder)"
+            f"{folder.path}: {place}; {pipeline.config.name} has not run here ({key} names the place)"
         )
     return folder
 
@@ -71,15 +71,14 @@ def listed(folder: SnapshotFolder, last: CommitMetadata | None, known: bool) -> 
     pinned = folder.pins.names()
     found = []
     for name in folder.names():
-        path = folder.file(name)
         try:
-            size, changed = path.stat().st_size, path.stat().st_mtime
+            size, changed = folder.stat(name)
         except FileNotFoundError:
             continue  # the run has deleted it in the meantime
         named = None
         if known:
             named = last is not None and last.snapshot == name
-        when = _written(path) or _utc(changed)
+        when = _written(folder.sidecar(name)) or _utc(changed)
         found.append(Listed(name, int(name[2:]), size, when, name in pinned, named))
     return found
 
@@ -117,12 +116,12 @@ def full_name(name: str) -> str:
     return f"s-{int(name):012d}" if name.isascii() and name.isdigit() and len(name) < 20 else name
 
 
-def _written(path: Path) -> str | None:
+def _written(sidecar: dict[str, Any]) -> str | None:
     """When a snapshot was written, according to its sidecar; None if that is unknown."""
     try:
-        written = read_json(Path(f"{path}.json"))["written"]
+        written = sidecar["written"]
         return str(datetime.fromisoformat(written).strftime("%Y-%m-%dT%H:%M:%SZ"))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -61,7 +61,8 @@ class Refused:
 class OpenModel:
     """The models of a snapshot, and how their run read records."""
 
-    path: Path
+    path: Path | str
+    """Where it is, for people."""
     state: RunState
     rules: FeatureRules
     decode: RecordDecoder
@@ -69,6 +70,9 @@ class OpenModel:
     """What the run was fed from; None for a model that `save` wrote."""
     publishes: str
     pipeline: Pipeline | None = None
+    bytes: int = 0
+    sidecar: Mapping[str, Any] = field(default_factory=dict)
+    """When and with what it was written, where that is known."""
 
     def model(self, name: str | None = None) -> Model:
         """A model by its name, by default the one that publishes; ConfigError if there is none."""
@@ -102,8 +106,8 @@ class OpenModel:
         state = self.state
         about: dict[str, Any] = {
             "snapshot": str(self.path),
-            "bytes": self.path.stat().st_size,
-            **_sidecar(self.path),
+            "bytes": self.bytes,
+            **_provenance(self.sidecar),
             "source": self.source,
             "events": state.events if self.source is not None else None,
         }
@@ -245,7 +249,9 @@ def open_snapshot(path: Path, rules: FeatureRules | None = None) -> OpenModel:
     if not path.exists():
         raise ConfigError(f"{path}: no such file; give a snapshot, a run folder or a pipeline file")
     models, runtime = snapshot.read(path)
-    return _opened(path, models, runtime, None, rules)
+    opened = _opened(path, models, runtime, None, rules)
+    opened.bytes, opened.sidecar = path.stat().st_size, _read_sidecar(path)
+    return opened
 
 
 def open_pipeline(pipeline: Pipeline, name: str | None, partition: int | None) -> OpenModel:
@@ -254,13 +260,15 @@ def open_pipeline(pipeline: Pipeline, name: str | None, partition: int | None) -
     names = folder.names()
     if name is None and not names:
         raise ConfigError(f"{folder.path}: holds no snapshot yet; run the pipeline first")
-    path = folder.file(names[-1] if name is None else find_snapshot(folder, name))
-    models, runtime = snapshot.read(path)
-    return _opened(path, models, runtime, pipeline, None)
+    name = names[-1] if name is None else find_snapshot(folder, name)
+    models, runtime = folder.load(name, "")
+    opened = _opened(folder.file(name), models, runtime, pipeline, None)
+    opened.bytes, opened.sidecar = folder.stat(name)[0], folder.sidecar(name)
+    return opened
 
 
 def _opened(
-    path: Path,
+    path: Path | str,
     models: Mapping[str, Any],
     runtime: Mapping[str, Any],
     pipeline: Pipeline | None,
@@ -297,11 +305,18 @@ def _opened(
     return OpenModel(path, state, rules, decode, source, publishes, pipeline)
 
 
-def _sidecar(path: Path) -> dict[str, Any]:
-    """When and with what a snapshot was written, where its sidecar is still there."""
+def _read_sidecar(path: Path) -> dict[str, Any]:
     try:
         told = read_json(Path(f"{path}.json"))
-        versions = told["versions"]
-        return {"written": str(told["written"]), "version": str(versions["streamforest"])}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _provenance(sidecar: Mapping[str, Any]) -> dict[str, Any]:
+    """When and with what a snapshot was written, where its sidecar is still there."""
+    try:
+        versions = sidecar["versions"]
+        return {"written": str(sidecar["written"]), "version": str(versions["streamforest"])}
+    except (TypeError, KeyError):
         return {"written": None, "version": None}
