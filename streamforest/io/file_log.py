@@ -112,6 +112,10 @@ class FileSource:
         """Rows that are left."""
         return {self.partition: self.recorded.total - self._position}
 
+    def unread(self, positions: Mapping[Partition, int]) -> bool:
+        """Whether there are rows after a position."""
+        return positions.get(self.partition, 0) < self.recorded.total
+
     def ends(self) -> dict[Partition, int]:
         """The number of rows."""
         return {self.partition: self.recorded.total}

@@ -190,6 +190,11 @@ class Source(Protocol):
     def lag(self) -> dict[Partition, int]:
         """Records not yet polled, as far as is known."""
 
+    def unread(self, positions: Mapping[Partition, int]) -> bool:
+        """Whether there are records after these positions. Whoever does not own the log may ask, too;
+        LogUnavailable if it does not answer.
+        """
+
     def ends(self) -> dict[Partition, int]:
         """The offset after the last record of each partition."""
 

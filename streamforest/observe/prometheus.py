@@ -35,6 +35,7 @@ from streamforest.observe.telemetry import (
     CommitDoubted,
     CommitMade,
     EventRefused,
+    Followed,
     Heartbeat,
     IterationDone,
     LabelsRead,
@@ -188,6 +189,10 @@ class PipelineMetrics:
         self._behind = gauge(
             "standby_behind_events", "Events committed by the owner and not yet followed."
         )
+        self._waiting = gauge(
+            "uncommitted_seconds",
+            "How long records have waited without a commit, on owner and standby; 0 if none wait.",
+        )
         self._partitions = gauge("owned_partitions", "Partitions that this process owns.")
         gauge("ready", "1 while the pipeline is at work.").set_function(
             lambda: float(self.why_not_ready() is None)
@@ -255,6 +260,9 @@ class PipelineMetrics:
                 self._why = event.reason
             case LogOpened():
                 self._trouble, self._ask_lag = event.trouble, event.lag
+                self._waiting.set_function(event.uncommitted_seconds)
+            case Followed():
+                pass
             case RecordsRead():
                 self._lag.read(event.newest)
             case ClassesBorn():

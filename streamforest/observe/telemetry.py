@@ -31,6 +31,8 @@ class LogOpened:
 
     trouble: Callable[[], str | None]
     lag: Callable[[], Mapping[tuple[str, int], int]]
+    uncommitted_seconds: Callable[[], float] = lambda: 0.0
+    """How long records have waited without a commit; may be asked from any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +240,18 @@ class Readiness:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A standby has followed the owner's commits up to this one."""
+
+    commit: int
+    unread: Callable[[], bool]
+    """Whether there are records to read after it."""
+
+
 TelemetryEvent = (
     LogOpened
+    | Followed
     | RecordsRead
     | ClassesBorn
     | BatchAdvanced

@@ -163,6 +163,9 @@ class MemoryMember:
             for p, end in self.ends().items()
         }
 
+    def unread(self, positions: Mapping[Partition, int]) -> bool:
+        return any(end > positions.get(p, 0) for p, end in self.ends().items())
+
     def ends(self) -> dict[Partition, int]:
         return {partition: len(records) for partition, records in self.broker.records.items()}
 

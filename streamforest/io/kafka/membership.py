@@ -306,6 +306,8 @@ class KafkaMembership:
         self.retry = retry
         self.paused: set[TopicPartition] = set()
         """Partitions that the source does not want records of for now."""
+        self.upstream: str | None = None
+        """What the source cannot read because of whoever writes it."""
         self._producer = producer
 
     def try_acquire(self) -> Acquisition:
@@ -380,7 +382,8 @@ class KafkaMembership:
 
     def trouble(self) -> str | None:
         """Why nothing can be committed now: no partitions, or a broker that does not answer."""
-        return self.retry.failing or self.retry.uncommitted or self.assignment.trouble()
+        retry = self.retry
+        return retry.failing or retry.uncommitted or self.assignment.trouble() or self.upstream
 
     def release(self) -> None:
         """Leave the group and close both clients."""

@@ -251,6 +251,16 @@ class KafkaReader:
             self._bytes[tp] += sum(map(size_of, records))
         return wanted in polled
 
+    def has_any(self, ends: Mapping[TopicPartition, int], seconds: float = 5.0) -> bool:
+        """Whether a record comes before these ends; markers of transactions do not."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if any(_poll(self._consumer).values()):
+                return True
+            if all(position_in(self._consumer, tp) >= end for tp, end in ends.items()):
+                return False
+        return False
+
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close(autocommit=False)

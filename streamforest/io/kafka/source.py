@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Set
+from contextlib import closing
 from typing import Any
 
 from kafka import TopicPartition
@@ -30,7 +31,7 @@ from streamforest.io.kafka.compat.fetches import StableOffsets, limit_fetches, p
 from streamforest.io.kafka.compat.workarounds import unpark
 from streamforest.io.kafka.membership import Assignment, KafkaMembership
 from streamforest.io.kafka.merge import Merge
-from streamforest.io.kafka.reader import KafkaReader
+from streamforest.io.kafka.reader import KafkaReader, reading
 from streamforest.io.log import Partition, Records
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class KafkaSource:
         self._ends: dict[Partition, int] | None = None
         """Where the partitions ended when reading began; None until the broker has told it."""
         self._stable: tuple[Any, StableOffsets] | None = None
+        self._empty: dict[Partition, tuple[int, int]] = {}
+        """Positions after which nothing could be read, and the end of the partition at that time."""
         self._report_at = 0.0
 
     def seek(self, positions: Mapping[Partition, int], times: Mapping[Partition, int]) -> None:
@@ -68,8 +71,10 @@ class KafkaSource:
         merges = self.settings.order == "time" and len(partitions) > 1
         self._merge = Merge({p: times.get(p, 0) for p in partitions}) if merges else None
         self._ends = None
+        self._note_stable_offsets()
+        self._empty = {}
+        self.membership.upstream = None
         if merges:
-            self._note_stable_offsets()
             limit_fetches(assignment.consumer, 4 * self.settings.fetch_bytes, len(partitions))
         with assignment.while_ours():
             for partition, offset in positions.items():
@@ -162,7 +167,22 @@ class KafkaSource:
             self._retry.recovered()
         self._retry.heard(assignment.silent_for())
         self._stalls.note(polled, self.membership.paused)
+        self._name_hanging()
         return polled
+
+    def _name_hanging(self) -> None:
+        """Note for `trouble` which transactions of whoever writes the input hang."""
+        hanging = self._stable[1].hanging(self.settings.stall_seconds) if self._stable else {}
+        ours = [(tp, at) for tp, at in hanging.items() if tp in set(self._assignment.partitions)]
+        if not ours:
+            self.membership.upstream = None
+            return
+        names = ", ".join(f"{tp.topic}-{tp.partition} at offset {at.stable}" for tp, at in ours[:5])
+        self.membership.upstream = (
+            f"a transaction of a producer of the input is open for over {self.settings.stall_seconds:.0f} s, "
+            f"and nothing after it can be read: {names}; its producer must end it, or an administrator "
+            "(kafka-transactions find-hanging, then abort)"
+        )
 
     def _pause(self, full: set[TopicPartition]) -> None:
         """Read the partitions whose buffers are full no further, and all others on."""
@@ -200,11 +220,44 @@ class KafkaSource:
         return KafkaReader(self.settings.client(), positions)
 
     def lag(self) -> dict[Partition, int]:
-        """Records known to the broker at the last fetch that were not handed out yet."""
-        merge, lag = self._merge, self._stalls.lag()
-        if merge is None:
-            return lag
-        return {partition: count + merge.buffered(partition) for partition, count in lag.items()}
+        """Records that could be read at the last fetch and were not handed out yet.
+
+        Those of open transactions cannot, and a marker at the end of a transaction is no record: the
+        consumer's position passes it with the next poll.
+        """
+        assignment, merge, found = self._assignment, self._merge, {}
+        for tp in assignment.partitions if assignment.is_ours() else ():
+            position = position_of(assignment.consumer, tp)
+            end = -1 if self._stable is None else self._stable[1].get(tp)
+            if position is not None and end >= 0:
+                partition = tuple(tp)
+                buffered = 0 if merge is None else merge.buffered(partition)
+                found[partition] = max(0, end - position) + buffered
+        return found
+
+    def unread(self, positions: Mapping[Partition, int]) -> bool:
+        """Whether any record can be read after these positions; a standby asks it.
+
+        Markers of transactions are behind many a last record. Where the offsets say that there is more, it
+        is looked at, once until a partition ends elsewhere.
+        """
+        consumer = self._assignment.consumer
+        if consumer is None:
+            return False
+        with reading():
+            ends = consumer.end_offsets([TopicPartition(*p) for p in positions], timeout_ms=5_000)
+        more = {
+            partition: (position, end)
+            for partition, position in positions.items()
+            if (end := ends[TopicPartition(*partition)]) > position
+        }
+        if all(self._empty.get(partition) == places for partition, places in more.items()):
+            return False
+        with closing(self.reader({p: positions[p] for p in more})) as reader:
+            if reader.has_any({TopicPartition(*p): end for p, (_, end) in more.items()}):
+                return True
+        self._empty = more
+        return False
 
     def ends(self) -> dict[Partition, int]:
         """Where all partitions end now."""
@@ -289,16 +342,4 @@ class StallWatch:
         except (KafkaError, AssertionError, KeyError) as error:
             log.info("the ends of the partitions could not be asked for: %r", error)
             return {}
-        return found
-
-    def lag(self) -> dict[Partition, int]:
-        """Records known to the broker at the last fetch and not yet polled."""
-        found = {}
-        consumer = self._assignment.consumer
-        owned = consumer.assignment() if self._assignment.is_ours() else ()
-        for tp in sorted(owned):
-            end = consumer.highwater(tp)
-            if end is not None:
-                at = self._at.get(tp, (-1, 0.0))[0]
-                found[(tp.topic, tp.partition)] = max(0, end - at) if at >= 0 else 0
         return found

@@ -24,6 +24,7 @@ from streamforest.io.failpoints import failpoint
 from streamforest.io.features.reader import EventReader
 from streamforest.io.log import Log, Partition, Records, Stopped
 from streamforest.observe import telemetry as reports
+from streamforest.observe.commit_watch import CommitWatch
 from streamforest.observe.measures import Evaluation
 from streamforest.runtime.checkpoint.commit import Attempt, Committer, Pending, RunContext
 from streamforest.runtime.checkpoint.journal import CommitMetadata
@@ -71,8 +72,9 @@ class Run:
         self.limits = limits
         self.snapshots = snapshots
         self.settings = settings
-        self.telemetry: reports.Listener = (
-            reports.NullTelemetry() if telemetry is None else telemetry
+        watch = CommitWatch(settings.commit_seconds, log.source.lag)
+        self.telemetry: reports.Listener = reports.Listeners(
+            watch, reports.NullTelemetry() if telemetry is None else telemetry
         )
         self._decode = decode
         self._samples = telemetry is not None
@@ -102,7 +104,11 @@ class Run:
             self.telemetry,
             stopping,
         )
-        self.telemetry.on_event(reports.LogOpened(log.membership.trouble, log.source.lag))
+        self.telemetry.on_event(
+            reports.LogOpened(
+                lambda: log.membership.trouble() or watch.why(), log.source.lag, watch.seconds
+            )
+        )
 
     @property
     def state(self) -> RunState:

@@ -43,6 +43,7 @@ from streamforest.io.log import (
     Stopped,
 )
 from streamforest.observe.telemetry import (
+    Followed,
     Heartbeat,
     LabelsRecovered,
     Listener,
@@ -189,6 +190,8 @@ class Ownership:
         self._telemetry.on_event(RoleChanged("standby", 0, events, follower.behind))
         self._telemetry.on_event(ModelsChanged(context.state.summaries))
         self._telemetry.on_event(Readiness(follower.trouble))
+        if follower.state is not None:
+            self._telemetry.on_event(Followed(follower.commit, follower.unread))
 
     def _followed(self, place: int) -> None:
         assert self._follower.state is not None

@@ -19,7 +19,7 @@ from streamforest.errors import (
     StreamForestError,
     VersionChangeError,
 )
-from streamforest.io.log import Log, Reader, Tail
+from streamforest.io.log import Log, LogUnavailable, Reader, Tail
 from streamforest.runtime.checkpoint.journal import (
     CommitMetadata,
     Entry,
@@ -84,6 +84,16 @@ class Follower:
     def _held_back(self) -> int:
         """Without transactions the last record may never have been committed: it waits for the next."""
         return 0 if self._log.journal.committed_only else 1
+
+    def unread(self) -> bool:
+        """Whether there are records after what was followed: work for the owner. No if nobody can tell."""
+        if self.state is None or self._queue:
+            return False
+        try:
+            return self._log.source.unread(self.state.positions)
+        except LogUnavailable as error:
+            log.info("the end of the input cannot be asked for: %s", error)
+            return False
 
     def begin(self, state: RunState, last_commit: CommitMetadata) -> None:
         """Go on from a state that is known: this process was the owner until now."""

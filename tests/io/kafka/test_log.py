@@ -141,6 +141,8 @@ def test_a_topic_that_is_gone_is_told_from_one_that_another_owns() -> None:
 class Seeking:
     """A consumer whose partition was taken away."""
 
+    _fetcher = SimpleNamespace(_handle_fetch_response=None)
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         raise ValueError("Unassigned partition")
 

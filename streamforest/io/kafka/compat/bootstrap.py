@@ -7,7 +7,9 @@ ten seconds for one that does not answer. Here
 - addresses are asked side by side, each next one after a moment, and the first that answers is taken;
 - questions that any node can answer go to one that has answered before and owes no answer; they are given
   up after a few seconds, so that another node is asked;
-- a connection that is not made within a few seconds is given up, too.
+- a connection that is not made within a few seconds is given up, too;
+- so is everything that was asked of a broker, as soon as the cluster no longer lists it. Kafka does so after
+  nine seconds (`broker.session.timeout.ms`); a request that was sent by then would wait for its own ten.
 
 Everything else is kafka-python's own. Without this, three of ten clients fail while one broker of three hangs
 (`test_clients_connect_while_a_broker_hangs` in `tests/integration/test_cluster.py`).
@@ -19,7 +21,7 @@ import random
 import time
 from typing import Any
 
-from kafka.errors import IncompatibleBrokerVersion, KafkaTimeoutError
+from kafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
@@ -30,6 +32,7 @@ _STAGGER = 0.3  # seconds after which the next address is asked as well
 _OVERDUE = (
     1.5  # seconds without an answer after which a node is asked nothing that others could answer
 )
+_LOOK = 1.0  # seconds between two looks for answers that are overdue
 _LOOKUP_MS = 4_000  # for an answer that any node could give
 _ROUND = 1.0  # seconds between two rounds over the addresses
 _SETUP = {
@@ -49,6 +52,27 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
 
     _good: tuple[str, int] | None = None
     """Where the node listens that answered when the client began."""
+
+    def __init__(self, net: Any, **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self.cluster.add_listener(self._drop_unlisted)
+        self._look()
+
+    def _look(self) -> None:
+        """Now and then: while an answer is overdue, ask which brokers the cluster still counts on."""
+        if self.closed:
+            return
+        if self.bootstrapped and self._overdue(initializing=False):
+            self.cluster.request_update()
+        self._net.call_later(_LOOK, self._look)
+
+    def _drop_unlisted(self, cluster: Any) -> None:
+        """Give up what was asked of brokers that the cluster has given up: others have their work now."""
+        listed = {node.node_id for node in cluster.brokers()}
+        for node_id, connection in list(self._conns.items()):
+            number = str(node_id).removeprefix("coordinator-")
+            if number.isdigit() and int(number) not in listed and self._is_late(connection):
+                connection.close(KafkaConnectionError(f"broker {number} is gone from the cluster"))
 
     async def _do_bootstrap(self, deadline: float | None) -> bool:
         """Ask all addresses, each next one after a moment, until one answers or it is time."""
@@ -137,13 +161,18 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
             ranks.append((rank, node.node_id))
         return min(ranks, key=lambda one: one[0])[1] if ranks else None
 
-    def _overdue(self) -> set[tuple[str, int]]:
-        """Where nodes listen that have owed an answer, or a connection, for a while."""
-        late = time.monotonic() - _OVERDUE
+    def _overdue(self, initializing: bool = True) -> set[tuple[str, int]]:
+        """Where nodes listen that have owed an answer for a while, or are being connected to."""
         found = set()
-        for node_id, connection in self._conns.items():
-            flying = connection.in_flight_requests
+        for node_id, connection in list(self._conns.items()):
             node = self.cluster.broker_metadata(node_id)
-            if node is not None and (connection.initializing or (flying and flying[0][2] < late)):
+            waits = initializing and connection.initializing
+            if node is not None and (waits or self._is_late(connection)):
                 found.add((node.host, node.port))
         return found
+
+    @staticmethod
+    def _is_late(connection: Any) -> bool:
+        """Whether the oldest request has had no answer for a while."""
+        flying = connection.in_flight_requests
+        return bool(flying) and flying[0][2] < time.monotonic() - _OVERDUE

@@ -8,18 +8,28 @@ when its records are polled: a partition whose records wait in the client has un
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 from kafka import TopicPartition
 
 _LEAST = 64 << 10
 
 
+class Fetched(NamedTuple):
+    """Where a partition ends: what can be read of it, and with what open transactions have written."""
+
+    stable: int
+    high: int
+    since: float
+    """Since when the last stable offset has been there."""
+
+
 class StableOffsets:
     """The last stable offset of each partition, as of the newest answer to a fetch."""
 
     def __init__(self, consumer: Any) -> None:
-        self._offsets: dict[TopicPartition, int] = {}
+        self._offsets: dict[TopicPartition, Fetched] = {}
         fetcher = consumer._fetcher
         handle = fetcher._handle_fetch_response
 
@@ -29,14 +39,28 @@ class StableOffsets:
                     stable = part.last_stable_offset
                     if part.error_code == 0:
                         end = part.high_watermark if stable is None or stable < 0 else stable
-                        self._offsets[TopicPartition(topic.topic, part.partition_index)] = end
+                        tp = TopicPartition(topic.topic, part.partition_index)
+                        before = self._offsets.get(tp)
+                        waits = before is not None and before.stable == end < before.high
+                        since = before.since if before and waits else time.monotonic()
+                        self._offsets[tp] = Fetched(end, part.high_watermark, since)
             return handle(node, offsets, sent, response)
 
         fetcher._handle_fetch_response = noted
 
     def get(self, partition: TopicPartition) -> int:
         """-1 if nothing was fetched of it yet."""
-        return self._offsets.get(partition, -1)
+        fetched = self._offsets.get(partition)
+        return -1 if fetched is None else fetched.stable
+
+    def hanging(self, seconds: float) -> dict[TopicPartition, Fetched]:
+        """Partitions whose last stable offset has not moved for so long, though records follow it."""
+        before = time.monotonic() - seconds
+        return {
+            tp: fetched
+            for tp, fetched in sorted(self._offsets.items())
+            if fetched.stable < fetched.high and fetched.since < before
+        }
 
 
 def position_of(consumer: Any, partition: TopicPartition) -> int | None:
