@@ -63,6 +63,10 @@ class _Onlooker:
         """Nothing is polled."""
         return {}
 
+    def unread(self, positions: Mapping[Partition, int]) -> bool:
+        """Whether the owner has work is not asked here."""
+        return False
+
     def ends(self) -> dict[Partition, int]:
         """Nothing is polled."""
         return {}
