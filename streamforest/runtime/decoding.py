@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from streamforest.io.codec.decoders import Function, RecordDecoder, by_function, by_value
+from streamforest.io.codec.decoders import (
+    Function,
+    NumbersCodec,
+    RecordDecoder,
+    by_function,
+    by_value,
+    numbers_codec,
+)
 from streamforest.io.codec.events import (
     Bounds,
     Decoder,
@@ -27,7 +34,7 @@ def decoder_of(pipeline: Pipeline) -> RecordDecoder:
     rules = config.features
     late, names = config.labels is not None, (rules.label, rules.id, rules.coarse)
     if pipeline.decoder is None:
-        decode = by_value(*_codec(config, late, names), rules.id)
+        decode = by_value(*_codec(config, late, names), rules.id, _numbers(config, names))
     else:
         topic = config.topics.events
         if config.kafka is None:
@@ -62,6 +69,13 @@ def _codec(config: Config, late: bool, names: Names) -> tuple[Decoder | None, Fi
     format = written_format(config)
     typed = decoder(format, config.bounds, late, names) if has_type(names) else None
     return typed, fields_decoder(format, config.bounds)
+
+
+def _numbers(config: Config, names: Names) -> NumbersCodec | None:
+    """The codec for events of numbers, if messages can be decoded by type."""
+    if config.events_format not in ("json", "msgpack") or not has_type(names):
+        return None
+    return numbers_codec(written_format(config), config.bounds, names)
 
 
 def written_format(config: Config) -> Format:

@@ -25,7 +25,7 @@ from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.decoding import codec_rules, decoder_of, written_format
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
-from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.processing.loop import Run
 from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.processing.schedule import Settings

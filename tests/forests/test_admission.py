@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from streamforest import ConsistentForestClassifier, StreamForestClassifier
 from streamforest.errors import InputError, SnapshotError
 from streamforest.forests.persistence import snapshot
-from streamforest.runtime.processing.admission import Admission, Limits
+from streamforest.runtime.processing.admission import Admission
+from streamforest.runtime.processing.limits import Limits
 
 value = (
     st.none()

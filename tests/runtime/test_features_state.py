@@ -16,7 +16,7 @@ from streamforest.io.features.reader import EventReader
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened
-from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.processing.loop import Run
 
 ROWS = 1_500

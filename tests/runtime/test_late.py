@@ -17,8 +17,8 @@ from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.labels.event_time import IN_A_ROW, StreamClock
 from streamforest.runtime.labels.store import LabelStore, LateRules
-from streamforest.runtime.processing.admission import Limits
 from streamforest.runtime.processing.intake import take_in
+from streamforest.runtime.processing.limits import Limits
 from streamforest.text import kept_bytes
 
 NOW = 1_700_000_000_000

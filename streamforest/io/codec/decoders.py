@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,20 +32,25 @@ import msgspec
 from streamforest.errors import EventError
 from streamforest.io.codec.dead_letters import MAX_KEY, REASONS
 from streamforest.io.codec.events import (
+    BOUNDS,
     NAMES,
+    VERSION,
     Bounds,
     Decoder,
     Event,
     FieldsDecoder,
+    Format,
     Names,
     check_size,
     decoder,
     fields_decoder,
     has_type,
+    numbers_type,
 )
 from streamforest.text import printable
 
 _MAX_MESSAGE = 300  # characters of a function's own error message
+_MAX_TYPED = 256  # columns of a type: it finds a name that is not the next one by looking at each
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +62,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     topic: str
 
 
+NumbersDecoder = Callable[[Any], Event | None]
+"""Decodes a record whose features are numbers of known columns, and no others; None for any other record."""
+NumbersCodec = Callable[[Sequence[Any], bool], NumbersDecoder | None]
+"""From the columns, and whether records are flat, to the decoder of such records."""
+
+
 @dataclass(frozen=True)
 class RecordDecoder:
     """Turns a record of any log into its event or into its fields; raises only EventError."""
@@ -65,6 +76,8 @@ class RecordDecoder:
     """A record whose features are in `x`, by the compiled codec; None where label or id are nested fields."""
     fields: Callable[[Any], dict[str, Any]]
     """Any record."""
+    numbers: NumbersCodec | None = None
+    """Makes a decoder for records of known columns; None where the value is not read by type."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,10 @@ class Function:
 
 
 def by_value(
-    decode: Decoder | None, fields: FieldsDecoder, id_name: str = NAMES[1]
+    decode: Decoder | None,
+    fields: FieldsDecoder,
+    id_name: str = NAMES[1],
+    numbers: NumbersCodec | None = None,
 ) -> RecordDecoder:
     """The codec, which reads the value; the key only has to be short enough to be sent on.
 
@@ -112,7 +128,62 @@ def by_value(
             event.id = cloud_event(record.headers).get("ce_id")
         return event
 
-    return RecordDecoder(decode_event, decode_fields)
+    return RecordDecoder(decode_event, decode_fields, numbers)
+
+
+def numbers_codec(
+    format: Format = "json", bounds: Bounds = BOUNDS, names: Names = NAMES
+) -> NumbersCodec:
+    """A codec for streams whose features are numbers: their columns become part of the type that is decoded.
+
+    That takes a third of the time, since no dict is made. What such a decoder takes is the event that the
+    other decoders make of the same record, with a tuple of the numbers in the order of the columns instead
+    of a dict. Arrays stay lists.
+
+    >>> from types import SimpleNamespace
+    >>> decode = numbers_codec()(["a", "b"], False)
+    >>> decode(SimpleNamespace(key=None, headers=(), value=b'{"y": "cat", "x": {"b": 2, "a": 1}}')).x
+    (1.0, 2.0)
+    >>> decode(SimpleNamespace(key=None, headers=(), value=b'{"x": {"b": null, "a": 1}}')) is None
+    True
+    """
+    module = msgspec.json if format == "json" else msgspec.msgpack
+    max_bytes = min(bounds.max_bytes, bounds.max_items)  # below it no items have to be counted
+
+    def of_columns(columns: Sequence[Any], flat: bool) -> NumbersDecoder | None:
+        width, is_array = len(columns), columns == list(range(len(columns)))
+        typed = width <= _MAX_TYPED and all(type(name) is str for name in columns)
+        if not typed and not (is_array and not flat):
+            return None
+        try:
+            parse = module.Decoder(numbers_type(bounds, names, columns, flat)).decode
+        except ValueError:  # a name that no type can have, with a quotation mark in it
+            return None
+        values_of = msgspec.structs.astuple
+
+        def decode(record: Any) -> Event | None:
+            value, headers = record.value, record.headers
+            if not value or len(value) > max_bytes or (headers and cloud_event(headers)):
+                return None
+            if record.key is not None:
+                _check_key(record.key)
+            try:
+                event = parse(value)
+            except (ValueError, RecursionError):
+                return None
+            if flat:
+                values = values_of(event)
+                y, identity, coarse = values[width:]
+                return Event(values[:width], y, identity, None, coarse)  # type: ignore[arg-type]
+            if event.v != VERSION:
+                return None
+            if not is_array:
+                event.x = values_of(event.x)
+            return event  # type: ignore[no-any-return]
+
+        return decode
+
+    return of_columns
 
 
 def cloud_event(headers: Any) -> dict[str, str]:

@@ -103,30 +103,57 @@ def event_type(
     strict: bool = False,
     labels: bool = False,
     names: Names = NAMES,
+    features: Any = None,
 ) -> Any:
     """The type of an event within these bounds.
 
     With `raw` a vector may be bytes; with `strict` unknown fields are refused; with `labels` a message
-    may be a label alone, whose `x` is UNSET.
+    may be a label alone, whose `x` is UNSET. `features` is the type of `x`, if it is a narrower one.
     """
     text = Annotated[str, Meta(max_length=bounds.max_text_length)]
-    label = bool | Whole | float | text | None
-    x: Any = dict[text, float | bool | text | None] | Vector
+    x: Any = features or dict[text, float | bool | text | None] | Vector
     x = x | bytes if raw else x
+    y, identity, coarse = _label_fields(bounds)
     return msgspec.defstruct(
         "Event",
         [
             ("x", x | msgspec.UnsetType, msgspec.UNSET) if labels else ("x", x),
-            ("y", label, None),
-            ("id", text | Whole | None, None),
+            y,
+            identity,
             ("ts", Whole | Time | text | None, None),
-            ("coarse", label, None),
+            coarse,
             ("v", Whole, VERSION),
         ],
         gc=False,
         forbid_unknown_fields=strict,
         rename=dict(zip(NAMES, names)),
     )
+
+
+def _label_fields(bounds: Bounds) -> list[tuple[str, Any, None]]:
+    """Label, id and coarse label as fields of a type."""
+    text = Annotated[str, Meta(max_length=bounds.max_text_length)]
+    label = bool | Whole | float | text | None
+    return [("y", label, None), ("id", text | Whole | None, None), ("coarse", label, None)]
+
+
+def numbers_type(bounds: Bounds, names: Names, columns: Sequence[Any], flat: bool) -> Any:
+    """The type of an event whose features are numbers of these columns, and no others.
+
+    Columns are names, or all the places of an array. Of a flat record label, id and coarse label are the
+    last fields, after the columns.
+    """
+    width = len(columns)
+    if columns[0] == 0 and not flat:
+        vector = Annotated[Vector, Meta(min_length=width, max_length=width)]
+        return event_type(bounds, strict=True, names=names, features=vector)
+    named = {f"c{number}": name for number, name in enumerate(columns)}
+    fields: list[Any] = [(field, float) for field in named]
+    if flat:
+        fields += _label_fields(bounds)
+        named |= dict(zip(NAMES, names))
+    x = msgspec.defstruct("Numbers", fields, rename=named, gc=False, forbid_unknown_fields=True)
+    return x if flat else event_type(bounds, strict=True, names=names, features=x)
 
 
 def decoder(
@@ -358,12 +385,8 @@ class Prediction(msgspec.Struct, omit_defaults=True, gc=False):
     novel_in: Any = None
 
 
-_prediction_encoder = msgspec.json.Encoder()
-
-
-def encode_prediction(prediction: Prediction) -> bytes:
-    """The message of one prediction."""
-    return _prediction_encoder.encode(prediction)
+encode_prediction: Callable[[Prediction], bytes] = msgspec.json.Encoder().encode
+"""The message of one prediction."""
 
 
 def pack_predictions(encoded: Sequence[bytes]) -> bytes:

@@ -7,11 +7,11 @@ record as the first run did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamforest.errors import EventError
-from streamforest.io.codec.decoders import RecordDecoder
+from streamforest.io.codec.decoders import NumbersDecoder, RecordDecoder
 from streamforest.io.codec.events import BOUNDS, VERSION, Bounds, Event, is_label
 from streamforest.io.features.columns import ColumnReport, Columns
 from streamforest.io.features.layout import (
@@ -58,6 +58,7 @@ class EventReader:
         self._keys: list[str] = []
         self._label_warned = False
         self._warnings: list[str] = []
+        self._numbers: tuple[list[Any], RecordDecoder, NumbersDecoder | None] | None = None
 
     def read(self, record: Any, decode: RecordDecoder) -> Event:
         """The event in a record; `convert` makes numbers of its features. EventError if it is none."""
@@ -78,6 +79,20 @@ class EventReader:
         if self._young and not is_label(event):
             self._count(event, record, decode)
         return event
+
+    def numbers_decoder(
+        self, columns: Sequence[Any], decode: RecordDecoder
+    ) -> NumbersDecoder | None:
+        """A decoder for records of these columns, all of them numbers, that are taken as they are: what it
+        gives is what `read` and `convert` would give. None if there is none, or if there are no columns.
+        """
+        if not columns or decode.numbers is None or self._young or not self.columns.passes_numbers:
+            return None
+        made = self._numbers
+        if made is None or made[0] != columns or made[1] is not decode:
+            made = list(columns), decode, decode.numbers(columns, self.layout == FLAT)
+            self._numbers = made
+        return made[2]
 
     def read_label(self, record: Any, decode: RecordDecoder) -> Event:
         """The label in a record of a topic that holds nothing else."""

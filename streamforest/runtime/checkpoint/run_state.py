@@ -19,7 +19,8 @@ from streamforest.observe.evaluation import Totals
 from streamforest.observe.measures import Evaluation, ModelMeasures
 from streamforest.runtime.labels.store import LabelStore, LateRules
 from streamforest.runtime.processing.adapters import Model
-from streamforest.runtime.processing.admission import Admission, Limits
+from streamforest.runtime.processing.admission import Admission
+from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.processing.models import parameters_of, take_run_time, wrap_model
 from streamforest.text import shown
 

@@ -331,12 +331,23 @@ def predictions(
     true labels, whether those are new, events learned before, novelty, and what was said of categories.
     """
     messages: list[OutputRecord] = []
-    for (partition, record, identity, number), *said, level in zip(taken, *columns, strict=True):
-        label, likely, truth, new, before, far = said
-        best = likely[0][1] if likely else 0.0
-        place: tuple[str, int, int] = (*partition, record.offset)
+    rows = zip(taken, *columns, strict=True)
+    for (at, record, identity, number), label, likely, truth, new, before, far, level in rows:
+        topic, partition = at
         prediction = Prediction(
-            number, label, best, truth, likely, *place, before, new, identity, commit, far
+            number,
+            label,
+            likely[0][1] if likely else 0.0,
+            truth,
+            likely,
+            topic,
+            partition,
+            record.offset,
+            before,
+            new,
+            identity,
+            commit,
+            far,
         )
         if level is not None:
             name, share, prediction.coarse_truth, prediction.novel_in = level
@@ -346,7 +357,7 @@ def predictions(
             prediction.top = likely[:1]
             value = encode_prediction(prediction)
         headers = passed_on(record.headers) if record.headers else []
-        messages.append(OutputRecord(value, record.key, headers, partition[1]))
+        messages.append(OutputRecord(value, record.key, headers, partition))
     return messages
 
 

@@ -27,59 +27,15 @@ from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.coarse.taxonomy import Categories
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.labels import LabelTable, plain_label
-from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 from streamforest.jsonable import count, rows, scalar
 from streamforest.kernels.core.operations import LEARN, PREDICT
+from streamforest.runtime.processing.limits import Limits
 from streamforest.text import shown
 
 log = logging.getLogger(__name__)
 
 Features = Mapping[Any, Any] | Sequence[float]
 Prepare = Callable[[Any], Features]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The bounds of a pipeline.
-
-    A label is learned from its `min_class_events`-th event on; earlier ones are predicted only, and
-    counted in a tally of at most `max_waiting` labels, the oldest of which is forgotten for a new one.
-    """
-
-    max_classes: int = 10_000
-    max_features: int = 10_000
-    max_categories: int = 1_000
-    max_text_bytes: int = MAX_TEXT_BYTES
-    nonfinite: str = "error"
-    min_class_events: int = 1
-    max_waiting: int = 10_000
-    max_means: int = 1 << 53
-    """Classes times columns, see `Forest.max_means`."""
-    on_capacity: str = "degrade"
-    """What becomes of features and categories beyond these bounds, see `forests/core/capacity.py`."""
-    largest: float = math.inf
-    """Beyond ± this a number is refused, be it learned or only predicted."""
-    as_they_come: bool = True
-    """Whether a forest gets the features themselves. Else each model has steps that make others of them,
-    and these tables do not look at what no forest gets."""
-    steps: Callable[[Mapping[Any, Any], bool], None] | None = None
-    """Refuses an event that the steps of a model cannot take; told whether it is to be learned."""
-    taxonomy: tuple[tuple[Any, Any], ...] = ()
-    """Classes and their categories, as the pipeline gives them."""
-    codec: str = ""
-    """By what messages became events, in a few words; whoever decodes them holds to that."""
-
-    def rules(self) -> str:
-        """What decides about an event beside the models' own parameters, in a few words."""
-        told = (
-            f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} "
-            f"max_text_bytes={self.max_text_bytes} {self.codec}"
-        ).rstrip()
-        if self.on_capacity != "error":  # as it was before there was a choice
-            told += f" on_capacity={self.on_capacity}"
-        if self.taxonomy:
-            told += f" taxonomy={list(map(list, self.taxonomy))}"
-        return told if self.steps is None else f"{told} steps=own"
 
 
 @dataclass(frozen=True)
@@ -153,15 +109,17 @@ class Admission:
         self.labels = LabelTable(limits.max_classes, limits.max_text_bytes)
         self.categories = Categories(limits.max_classes, limits.max_text_bytes, limits.taxonomy)
         self.waiting: dict[Any, int] = {}
+        self._was_plain = False
         self._begin()
 
     def _begin(self) -> None:
         self._x: list[Features] = []
         self._y: list[Any] = []
-        self._op: list[int] = []
-        self._new: list[bool] = []
-        self._coarse: list[Any] = []
-        self._categories: list[Any] = []
+        self._op = bytearray()
+        # by row, for the few that have any
+        self._new: list[int] = []
+        self._coarse: dict[int, Any] = {}
+        self._categories: dict[int, Any] = {}
         self._width = len(self.features)
         self._plain = self._width > 0
         self._packed = bytearray()
@@ -169,8 +127,29 @@ class Admission:
         names = self.features.names
         # vectors of this length go straight into a row
         self._vector = self._width if names == list(range(self._width)) else -1
-        plain = self.features.plain
-        self._pack = Struct(f"{self._width}d").pack_into if plain else None
+        self._pack = Struct(f"{self._width}d").pack if self.features.plain else None
+        room = len(self.labels) * self._width <= self.limits.max_means
+        self._direct = self._pack is not None and room and not self.categories
+
+    def known_columns(self) -> list[Any]:
+        """The columns in their order, if events of numbers may come as `admit_numbers` takes them, as all
+        of the last batch did; else none.
+        """
+        return self.features.names if self._direct and self._was_plain else []
+
+    def admit_numbers(self, values: Sequence[float], y: Any) -> bool:
+        """Take an event of which nothing is to be decided: all columns in their order, each a number, and
+        no label or that of a known class. False if it is another one; then `admit` decides about it.
+        """
+        if not self._direct or (y is not None and self.labels.find(y) < 0):
+            return False
+        width = self._vector if type(values) is list else self._width
+        if len(values) != width or not self._packs_numbers(values):
+            return False
+        self._x.append(values)
+        self._y.append(y)
+        self._op.append(PREDICT if y is None else PREDICT | LEARN)
+        return True
 
     def admit(
         self,
@@ -209,14 +188,18 @@ class Admission:
             else:
                 self._wait(y)
         if coarse is not None and learn:
-            self.categories.add(y, coarse)
+            self._add_category(y, coarse)
         if predict or learn:
-            self._coarse.append(coarse)
-            self._categories.append(self.categories.of(y) if coarse is None else coarse)
+            row = len(self._y)
+            if coarse is not None:
+                self._coarse[row] = self._categories[row] = coarse
+            elif (category := self.categories.of(y)) is not None:
+                self._categories[row] = category
+            if known < 0 and y is not None:
+                self._new.append(row)
             self._x.append(x)
             self._y.append(y)
             self._op.append((PREDICT if predict else 0) | (LEARN if learn else 0))
-            self._new.append(known < 0 and y is not None)
         return counted
 
     def admit_refinement(self, y: Any, coarse: Any) -> bool:
@@ -232,8 +215,13 @@ class Admission:
             self.features.require_cells(len(self.labels) + 1, self.limits.max_means)
             self.waiting.pop(y, None)
             self.labels.learn(y)
-        self.categories.add(y, coarse)
+        self._add_category(y, coarse)
         return True
+
+    def _add_category(self, y: Any, coarse: Any) -> None:
+        """From now on rows may have a category."""
+        self.categories.add(y, coarse)
+        self._direct = False
 
     def check_labels(self, y: Any, coarse: Any) -> None:
         """Refuse labels that could never be learned."""
@@ -253,14 +241,13 @@ class Admission:
     ) -> Features:
         self.features.require_cells(classes, self.limits.max_means)
         if self._plain and self._packs(x):
-            self._packed += self._row
             return x
-        self._plain = False
+        self._plain = self._direct = False
         if prepare is not None:
             x = prepare(x)
         if learn and self.limits.as_they_come:
             self.features.require_room(len(x))
-        named = x if isinstance(x, Mapping) else dict(enumerate(x))
+        named = _by_name(x)
         if self.limits.largest < math.inf:
             _check_values(named, self.limits)
         if self.limits.steps is not None:
@@ -284,20 +271,35 @@ class Admission:
         if self._pack is None:
             return False
         if type(x) is list:
-            if len(x) != self._vector:
-                return False
-            try:
-                total = sum(x)
-                if not math.isfinite(total):
-                    return False
-                self._pack(self._row, 0, *x)
-            except (TypeError, ValueError, StructError, ArithmeticError, RuntimeWarning):
-                return False
-        elif not self.features.pack(x, self._row, 0):  # type: ignore[arg-type]
+            return len(x) == self._vector and self._packs_numbers(x)
+        if not self.features.pack(x, self._row, 0):  # type: ignore[arg-type]
             return False
         if self.limits.largest < math.inf:
-            return bool(np.abs(np.frombuffer(self._row, np.float64)).max() <= self.limits.largest)
+            numbers = np.frombuffer(self._row, np.float64)
+            if not np.abs(numbers).max() <= self.limits.largest:
+                return False
+        self._packed += self._row
         return True
+
+    def _packs_numbers(self, values: Sequence[float]) -> bool:
+        """Whether all values are numbers that can be held; if so they have been written as a row.
+
+        One look at all of them together: what is beyond it is looked at one by one.
+        """
+        try:
+            if self.limits.largest < math.inf:
+                fits = math.hypot(*values) <= self.limits.largest
+            else:
+                fits = math.isfinite(sum(values))
+            if fits:
+                self._packed += self._pack(*values)  # type: ignore[misc]
+            return fits
+        except (TypeError, ValueError, StructError, ArithmeticError, RuntimeWarning):
+            return False
+
+    def named(self, x: Any) -> Features:
+        """Features as they come: those of `known_columns` without names get them back."""
+        return dict(zip(self.features.names, x)) if type(x) is tuple else x
 
     def __len__(self) -> int:
         return len(self._y)
@@ -305,7 +307,7 @@ class Admission:
     def take(self) -> Rows:
         """The events admitted since the last call, in order."""
         dicts: list[Any] = (
-            [x if isinstance(x, Mapping) else dict(enumerate(x)) for x in self._x]
+            [_by_name(self.named(x)) for x in self._x]
             if (not self._plain or self.limits.steps is not None)
             else []
         )
@@ -316,12 +318,16 @@ class Admission:
             if self._vector < 0:
                 names = pd.Index(self.features.names, tupleize_cols=False)
                 table = pd.DataFrame(matrix, columns=names, copy=False)
-        op = np.array(self._op, np.uint8)
+        op = np.frombuffer(self._op, np.uint8)
+        new = [False] * len(self._y)
+        for row in self._new:
+            new[row] = True
         levels = (
-            None if all(one is None for one in several) else several
-            for several in (self._coarse, self._categories)
+            [by_row.get(row) for row in range(len(new))] if by_row else None
+            for by_row in (self._coarse, self._categories)
         )
-        rows = Rows(dicts, table, self._y, op, self._new, *levels)
+        rows = Rows(dicts, table, self._y, op, new, *levels)
+        self._was_plain = self._plain
         self._begin()
         return rows
 
@@ -366,6 +372,11 @@ class Admission:
             ) from error
         gate._begin()
         return gate
+
+
+def _by_name(x: Features) -> Mapping[Any, Any]:
+    """Features by name; those of an array have their places."""
+    return x if isinstance(x, Mapping) else dict(enumerate(x))
 
 
 def _check_values(x: Mapping[Any, Any], limits: Limits) -> None:

@@ -22,13 +22,14 @@ from streamforest.errors import (
 )
 from streamforest.io.codec.decoders import RecordDecoder
 from streamforest.io.codec.events import Event, Format, encode, is_label
+from streamforest.io.features.columns import Columns
 from streamforest.io.log import Partition, Records
 from streamforest.observe.telemetry import RowsRead
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.labels.batch import LateBatch, Refinement
 from streamforest.runtime.labels.entries import Held, Place, Refinable, Waiting
 from streamforest.runtime.labels.store import LabelStore
-from streamforest.runtime.processing.admission import Rows
+from streamforest.runtime.processing.admission import Admission, Rows
 from streamforest.text import shown
 
 Taken = tuple[Partition, Any, Any, int]
@@ -70,24 +71,37 @@ def take_in(
 def _events_only(
     state: RunState, records: Records, decode: RecordDecoder, refuse: Refuse
 ) -> Intake:
-    """The usual case: an event has its label or never gets one."""
-    admit, read = state.gate.admit, state.reader.read
-    columns = state.reader.columns
-    convert = columns.convert
+    """The usual case: an event has its label or never gets one.
+
+    Most events of most streams are numbers of known columns with a known class: nothing is to be decided
+    about them. The others go the long way, which gives such an event the same row.
+    """
+    gate, read, columns = state.gate, state.reader.read, state.reader.columns
+    admit_numbers: Callable[[Any, Any], bool] = gate.admit_numbers
+    numbers = state.reader.numbers_decoder(gate.known_columns(), decode)
     taken: list[Taken] = []
-    number, unadmitted = state.events, 0
+    number, unadmitted = state.events - 1, 0
     for partition, record in zip(records.partitions, records.records, strict=True):
+        number += 1
         try:
-            event = read(record, decode)
-            if columns.passes_numbers:
-                unadmitted += not admit(event.x, event.y, True, convert, event.coarse)
-            else:
-                unadmitted += not admit(convert(event.x), event.y, coarse=event.coarse)
+            event = None if numbers is None else numbers(record)
+            if event is None:
+                event = read(record, decode)
+            x, y = event.x, event.y
+            if event.coarse is not None or type(x) is dict or not admit_numbers(x, y):
+                unadmitted += not _admit(gate, columns, event)
             taken.append((partition, record, event.id, number))
         except InputError as error:
             refuse(record, partition, error)
-        number += 1
-    return Intake(state.gate.take(), taken, unadmitted)
+    return Intake(gate.take(), taken, unadmitted)
+
+
+def _admit(gate: Admission, columns: Columns, event: Event) -> bool:
+    """Let admission decide about an event; False if its label is no class yet."""
+    x = gate.named(event.x)
+    if columns.passes_numbers:
+        return gate.admit(x, event.y, True, columns.convert, event.coarse)
+    return gate.admit(columns.convert(x), event.y, coarse=event.coarse)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.operate.requests import announce
 from streamforest.runtime.processing.adapters import Model, predictions, warm_up
-from streamforest.runtime.processing.admission import Limits
 from streamforest.runtime.processing.advancing import Said, advance_models
 from streamforest.runtime.processing.intake import Intake, reason_of, rows_read, take_in
+from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
 from streamforest.runtime.recovery.ownership import Ownership
 from streamforest.runtime.recovery.remedies import Remedies
@@ -264,7 +264,9 @@ class Run:
         commit = self.context.next_commit if self.log.sink.numbers_commits else None
         messages = predictions(intake.taken, columns, commit)
         pending.predictions += messages
-        pending.size += sum(m.size if m.headers or m.key else len(m.value or b"") for m in messages)
+        pending.size += sum(
+            [m.size if m.headers or m.key else len(m.value or b"") for m in messages]
+        )
         report = self.telemetry.on_event
         report(reports.RecordsRead({p: last.timestamp for p, last in records.last().items()}))
         report(read)

@@ -21,7 +21,7 @@ from streamforest.forests.core.base import Forest
 from streamforest.forests.persistence import snapshot, transformers
 from streamforest.runtime.config.imports import failure, find_function
 from streamforest.runtime.processing.adapters import ForestModel, Model, RiverModel
-from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.processing.river_steps import StepCheck
 from streamforest.text import shown
 

@@ -29,7 +29,7 @@ from streamforest.runtime.checkpoint.store import Snapshot, SnapshotFolder
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import announce
 from streamforest.runtime.processing.adapters import Model
-from streamforest.runtime.processing.admission import Limits
+from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.recovery.revisions import (
     check_revisions,
     note_revisions,

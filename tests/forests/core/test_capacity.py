@@ -17,7 +17,8 @@ from streamforest.errors import CapacityError, FeatureError, SnapshotError
 from streamforest.forests.core.features import UNSEEN, FeatureTable
 from streamforest.forests.core.sparsity import LOOKED_AT, sparse_advice
 from streamforest.forests.persistence.snapshot import decode, encode
-from streamforest.runtime.processing.admission import Admission, Limits
+from streamforest.runtime.processing.admission import Admission
+from streamforest.runtime.processing.limits import Limits
 
 
 def table(**options: Any) -> FeatureTable:

@@ -18,7 +18,8 @@ from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.labels import LabelTable
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 from streamforest.forests.persistence.snapshot import decode, encode
-from streamforest.runtime.processing.admission import Admission, Limits
+from streamforest.runtime.processing.admission import Admission
+from streamforest.runtime.processing.limits import Limits
 from streamforest.text import KEPT, kept_bytes
 
 KINDS = [f.class_name.removesuffix("ForestClassifier") for f in registry.entries()]
