@@ -26,7 +26,7 @@ from streamforest.runtime.decoding import codec_rules, decoder_of, written_forma
 from streamforest.runtime.labels.store import LateRules
 from streamforest.runtime.operate.requests import OperatorRequests
 from streamforest.runtime.processing.limits import Limits
-from streamforest.runtime.processing.loop import Run
+from streamforest.runtime.processing.loop import Run, never
 from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.processing.schedule import Settings
 
@@ -44,7 +44,7 @@ def opened(
     drain: bool = False,
     create_topics: bool = False,
     accept_version_change: bool = False,
-    stopping: Callable[[], bool] = lambda: False,
+    stopping: Callable[[], bool] = never,
     telemetry: Listener | None = None,
     waiting: Waiting = nullcontext,
 ) -> Iterator[Run]:
@@ -128,7 +128,7 @@ def new_run(
     telemetry: Listener | None = None,
     source: Mapping[str, object] | None = None,
     accept_version_change: bool = False,
-    stopping: Callable[[], bool] = lambda: False,
+    stopping: Callable[[], bool] = never,
 ) -> Run:
     """A run that owns nothing yet. `source` says more of where its events come from."""
     return Run(

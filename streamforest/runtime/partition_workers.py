@@ -26,7 +26,7 @@ from streamforest.runtime.factory import (
     snapshots_of,
 )
 from streamforest.runtime.processing.adapters import warm_up
-from streamforest.runtime.processing.loop import Ending, Run
+from streamforest.runtime.processing.loop import Ending, Run, never
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class PartitionWorkers:
         self._opening = opening
         self._stop = False
 
-    def consume(self, stop: Callable[[], bool] = lambda: False) -> Ending:
+    def consume(self, stop: Callable[[], bool] = never) -> Ending:
         """Look after the group and the threads. An error in one partition stops all, cleanly."""
         error: BaseException | None = None
         while not self._done():

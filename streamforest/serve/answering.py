@@ -27,8 +27,12 @@ from streamforest.io.codec.events import (
 from streamforest.io.features.frozen import FrozenReader
 from streamforest.io.features.rules import FeatureRules
 from streamforest.runtime.checkpoint.run_state import RunState
-from streamforest.runtime.processing.adapters import answers, plain_novelty, top_classes
-from streamforest.runtime.processing.advancing import plain_levels
+from streamforest.runtime.processing.advancing import (
+    answers,
+    plain_levels,
+    plain_novelty,
+    top_classes,
+)
 from streamforest.runtime.processing.intake import reason_of
 from streamforest.serve.problems import Told
 

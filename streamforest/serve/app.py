@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from streamforest.runtime.config.serving import ServeTable
-from streamforest.runtime.processing.models import parameters_of
 from streamforest.serve import metrics, openapi
 from streamforest.serve.answering import Answer, Question, Refusal
 from streamforest.serve.batching import Batcher, Model
@@ -256,7 +255,7 @@ class App:
         def described() -> dict[str, Any]:
             with self.model.reading() as view:
                 model = view.state.models[view.main]
-                parameters = {name: str(v) for name, v in parameters_of(model).items()}
+                parameters = {name: str(v) for name, v in model.parameters().items()}
                 return {
                     **{key: value for key, value in self._about.items() if key != "commits"},
                     "model": view.main,

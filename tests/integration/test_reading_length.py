@@ -65,8 +65,8 @@ def test_the_modules_of_each_way(case: Case) -> None:
         again.log.close()
     event = of_the_way(to_commit)
     recovery = of_the_way(to_ownership) - event
-    assert len(event) <= 25, sorted(event)
-    assert len(recovery) <= 19, sorted(recovery)
+    assert len(event) <= 24, sorted(event)
+    assert len(recovery) <= 18, sorted(recovery)
 
 
 def test_no_module_is_too_long() -> None:

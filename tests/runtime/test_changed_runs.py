@@ -9,7 +9,8 @@ import pytest
 from streamforest import ConsistentForestClassifier, StreamForestClassifier
 from streamforest.errors import ChangedError
 from streamforest.runtime.checkpoint.run_state import RunState
-from streamforest.runtime.processing.models import limits_of, wrap_model
+from streamforest.runtime.processing.adapters import wrap_model
+from streamforest.runtime.processing.models import limits_of
 
 KAFKA = {"topic": "shop.events", "format": "json"}
 FILE = {"file": "e.csv", "events": 9}

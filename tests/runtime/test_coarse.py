@@ -27,12 +27,12 @@ from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened
 from streamforest.runtime.labels.store import LateRules
-from streamforest.runtime.processing.adapters import Model
+from streamforest.runtime.processing.adapters import Model, wrap_model
 from streamforest.runtime.processing.admission import Admission
 from streamforest.runtime.processing.advancing import Said, advance_models
 from streamforest.runtime.processing.intake import rows_read, take_in
 from streamforest.runtime.processing.loop import Run
-from streamforest.runtime.processing.models import limits_of, wrap_model
+from streamforest.runtime.processing.models import limits_of
 
 PIPELINE = """
 [pipeline]

@@ -23,8 +23,8 @@ from streamforest.observe.measures import ModelMeasures
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.labels.store import LabelStore, LateRules
+from streamforest.runtime.processing.adapters import wrap_model
 from streamforest.runtime.processing.limits import Limits
-from streamforest.runtime.processing.models import wrap_model
 from streamforest.runtime.recovery.replayer import States
 
 HOSTILE: list[Any] = [

@@ -22,8 +22,8 @@ from streamforest.runtime.checkpoint.journal import Entry, read_entry, revisions
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
 from streamforest.runtime.operate.whatif import whatif
+from streamforest.runtime.processing.adapters import wrap_model
 from streamforest.runtime.processing.loop import Run
-from streamforest.runtime.processing.models import wrap_model
 from streamforest.runtime.recovery.revisions import check_revisions
 
 KIND = "model.kind=consistent"

@@ -19,8 +19,9 @@ from streamforest.forests.persistence import transformers
 from streamforest.forests.persistence.snapshot import decode, encode
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened
+from streamforest.runtime.processing.adapters import wrap_model
 from streamforest.runtime.processing.admission import Admission
-from streamforest.runtime.processing.models import limits_of, parameters_of, wrap_model
+from streamforest.runtime.processing.models import limits_of
 
 EVENTS = 400
 
@@ -107,7 +108,7 @@ def test_steps_are_saved_and_go_on_alike(name: str) -> None:
     model = wrap_model(PIPELINES[name]() | forest())
     admitted(model, events[:200], 50)
     loaded = wrap_model(decode(encode({"main": model.estimator}))[0]["main"])
-    assert parameters_of(loaded) == parameters_of(model)
+    assert loaded.parameters() == model.parameters()
     assert np.array_equal(admitted(loaded, events[200:], 50), admitted(model, events[200:], 50))
     assert encode({"main": loaded.estimator}) == encode({"main": model.estimator})
 
@@ -170,7 +171,7 @@ def test_texts_as_bags_of_words() -> None:
         model = wrap_model(copy.deepcopy(vector) | StreamForestClassifier(3, absent="zero", seed=1))
         admitted(model, events[:200], 64)
         loaded = wrap_model(decode(encode({"main": model.estimator}))[0]["main"])
-        assert parameters_of(loaded) == parameters_of(model)
+        assert loaded.parameters() == model.parameters()
         rest = [admitted(one, events[200:], 10) for one in (model, loaded)]
         assert np.array_equal(*rest)
 

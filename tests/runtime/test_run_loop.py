@@ -22,7 +22,7 @@ from streamforest.io.file_log import FileReader, FileSource, RunFolder
 from streamforest.io.log import Commit, LogUnavailable, Owned, Partition
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
-from streamforest.runtime.processing import adapters
+from streamforest.runtime.processing import advancing
 from streamforest.runtime.processing.loop import Run
 
 
@@ -259,7 +259,7 @@ def test_a_prediction_too_large_for_a_topic_names_the_likeliest_class_only(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = whole(small, tmp_path / "usual")["predictions.jsonl"].splitlines()
-    monkeypatch.setattr(adapters, "MAX_PREDICTION", len(usual[500]) - 1)
+    monkeypatch.setattr(advancing, "MAX_PREDICTION", len(usual[500]) - 1)
     cut = whole(small, tmp_path / "cut")["predictions.jsonl"].splitlines()
     assert len(json.loads(usual[500])["top"]) > 1
     for before, after in zip(map(json.loads, usual), map(json.loads, cut), strict=True):

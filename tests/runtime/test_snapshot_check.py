@@ -24,8 +24,8 @@ from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened as open_run
+from streamforest.runtime.processing.adapters import wrap_model
 from streamforest.runtime.processing.loop import Run
-from streamforest.runtime.processing.models import wrap_model
 
 KIND = "model.kind=consistent"
 

@@ -13,7 +13,8 @@ from streamforest.io.log import Log
 from streamforest.runtime.checkpoint.journal import CommitMetadata, Entry
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.checkpoint.store import SnapshotFolder
-from streamforest.runtime.processing.models import limits_of, wrap_model
+from streamforest.runtime.processing.adapters import wrap_model
+from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.recovery.replayer import Replayer
 from streamforest.runtime.recovery.standby import Follower
 
@@ -83,7 +84,7 @@ def test_a_standby_of_another_rule_follows_nothing_and_is_ready_to_take_over(
     models = {"main": wrap_model(ConsistentForestClassifier(n_trees=1))}
     limits = limits_of(list(models.values()), 1, 100, "")
     journal = LongJournal(0, 10, 0)
-    journal.left = [(0, msgspec.json.encode(Entry(0, 0, 5, rules=limits.rules())))]
+    journal.left = [(0, msgspec.json.encode(Entry(0, 0, 5, rules=limits.rules)))]
     log = journal.log
     follower = Follower(
         log, replayer(Replayer, log, tmp_path), lambda place: pytest.fail("it was followed")

@@ -15,8 +15,9 @@ from streamforest.observe.telemetry import (
 )
 from streamforest.runtime.checkpoint.journal import read_commit_metadata
 from streamforest.runtime.checkpoint.store import SnapshotFolder
+from streamforest.runtime.processing.adapters import wrap_model
 from streamforest.runtime.processing.loop import Run
-from streamforest.runtime.processing.models import limits_of, wrap_model
+from streamforest.runtime.processing.models import limits_of
 from streamforest.runtime.processing.schedule import Settings
 from streamforest.runtime.recovery.ownership import Phase
 from support.memory_log import MemoryBroker, MemoryMember

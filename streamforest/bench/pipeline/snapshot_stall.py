@@ -15,7 +15,7 @@ import numpy as np
 from streamforest import ConsistentForestClassifier
 from streamforest.errors import SnapshotError
 from streamforest.runtime.checkpoint.store import SnapshotFolder
-from streamforest.runtime.processing.models import wrap_model
+from streamforest.runtime.processing.adapters import wrap_model
 
 GOAL = 3.0
 _FEATURES, _CLASSES = 50, 10

@@ -194,7 +194,7 @@ class Committer:
             state.events,
             pending.order.slices(),
             pending.added,
-            state.gate.limits.rules(),
+            state.gate.limits.rules,
             pending.promoted,
             pending.adopted,
             pending.origin,
@@ -254,7 +254,7 @@ class Committer:
             self._snapshots.prune(attempt.metadata.snapshot)
 
     def _newest_snapshot(self) -> Snapshot:
-        written, named = self._snapshots.written(), self._context.snapshot
+        written, named = self._snapshots.written, self._context.snapshot
         if written is not None and (named is None or written.events >= named.events):
             self._context.name_snapshot(written)
             return written

@@ -18,10 +18,9 @@ from streamforest.observe.accounting import RowCounts
 from streamforest.observe.evaluation import Totals
 from streamforest.observe.measures import Evaluation, ModelMeasures
 from streamforest.runtime.labels.store import LabelStore, LateRules
-from streamforest.runtime.processing.adapters import Model
+from streamforest.runtime.processing.adapters import Model, wrap_model
 from streamforest.runtime.processing.admission import Admission
 from streamforest.runtime.processing.limits import Limits
-from streamforest.runtime.processing.models import parameters_of, take_run_time, wrap_model
 from streamforest.text import shown
 
 _FORMAT = 2
@@ -303,8 +302,8 @@ def _checked_models(
                 f"{_remedy(source, 'remove it')}"
             )
         found = wrap_model(models[name])
-        _compare(table, parameters_of(wanted), parameters_of(found), source)
-        take_run_time(found, wanted)
+        _compare(table, wanted.parameters(), found.parameters(), source)
+        found.take_run_time(wanted)
         wrapped[name] = found
     return wrapped
 

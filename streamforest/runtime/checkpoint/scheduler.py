@@ -87,7 +87,7 @@ class SnapshotScheduler:
         self.report()
         self.begin(since)
         snapshots.wait()
-        written = snapshots.written()
+        written = snapshots.written
         if written is None or written.events != self._context.state.events:
             failure = snapshots.take_failure()
             if failure is None:
@@ -131,7 +131,7 @@ class SnapshotScheduler:
 
     def report(self) -> None:
         """Say once of each snapshot what became of it."""
-        written, failure = self._snapshots.written(), self._snapshots.take_failure()
+        written, failure = self._snapshots.written, self._snapshots.take_failure()
         if failure is not None:
             refused = "a start would refuse it: " if failure.reason == "check" else ""
             log.error(

@@ -99,7 +99,8 @@ class SnapshotFolder:
         self.pins = Pins(self.storage)
         self._failure: Failure | None = None
         self._writer: threading.Thread | None = None
-        self._written: Snapshot | None = None
+        self.written: Snapshot | None = None
+        """The newest one written by this process, once it is durable."""
 
     @property
     def busy(self) -> bool:
@@ -133,16 +134,12 @@ class SnapshotFolder:
         if self._writer is not None:
             self._writer.join()
 
-    def written(self) -> Snapshot | None:
-        """The newest one written by this process, once it is durable."""
-        return self._written
-
     def disown(self) -> None:
         """Let no commit name what this process has written so far: the log went on without it, and it may
         have taken a state for committed that never was (trap C of `workarounds`).
         """
         self.wait()
-        self._written = None
+        self.written = None
 
     def take_failure(self) -> Failure | None:
         """Why the last one is not there; said once."""
@@ -179,7 +176,7 @@ class SnapshotFolder:
         except OSError as error:  # they may be lost; the snapshot is there
             log.warning("the windows of %s are not kept: %s", name, error)
         seconds = time.perf_counter() - begun
-        self._written = Snapshot(name, _hash(data), since, events, len(data), seconds)
+        self.written = Snapshot(name, _hash(data), since, events, len(data), seconds)
 
     def load(self, name: str, expected: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Models and state of a named snapshot, after comparing its file with the hash."""

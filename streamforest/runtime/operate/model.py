@@ -31,16 +31,11 @@ from streamforest.runtime.config.load import MAIN, Pipeline
 from streamforest.runtime.config.options import nearest
 from streamforest.runtime.decoding import row_decoder
 from streamforest.runtime.operate.inspect import find_snapshot, folder_of
-from streamforest.runtime.processing.adapters import (
-    Model,
-    RiverModel,
-    answers,
-    plain_novelty,
-    top_classes,
-)
+from streamforest.runtime.processing.adapters import Model, RiverModel, wrap_model
 from streamforest.runtime.processing.admission import Admission
+from streamforest.runtime.processing.advancing import answers, plain_novelty, top_classes
 from streamforest.runtime.processing.intake import reason_of
-from streamforest.runtime.processing.models import limits_of, parameters_of, wrap_model
+from streamforest.runtime.processing.models import limits_of
 from streamforest.text import printable, shown
 
 _BATCH = 500
@@ -120,7 +115,7 @@ class OpenModel:
     def _described(self, name: str) -> dict[str, Any]:
         model, measures = self.state.models[name], self.state.measures.get(name)
         totals = None if measures is None else measures.totals
-        parameters = parameters_of(model)
+        parameters = model.parameters()
         kind = registry.find_class(parameters.pop("kind"))
         importances = sorted(model.forest.feature_importances().items(), key=lambda one: -one[1])
         if totals is None or not totals.labelled:

@@ -9,33 +9,29 @@ Whole batches go through the forest this way, and the bits are those of `predict
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from river import compose
 
 from streamforest import LEARN, PREDICT
 from streamforest.errors import CapacityError, InputError
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Answers, joined
-from streamforest.io.codec.dead_letters import passed_on
-from streamforest.io.codec.events import MAX_PREDICTION, Prediction, encode_prediction
-from streamforest.io.log import OutputRecord, Partition
+from streamforest.forests.persistence import transformers
 from streamforest.runtime.processing.admission import Rows
 from streamforest.runtime.processing.river_steps import StepFailure, process
 
-log = logging.getLogger(__name__)
 _NUMBERS = (int, float, np.number)
 
 log = logging.getLogger(__name__)
 
+RUN_TIME = ("n_jobs", "background")
+"""Parameters that change how fast a model runs, never what it says: free to change any time."""
+
 _NOTICE_AFTER = 5.0  # seconds; loading compiled kernels is quicker than this
-_SAMPLED = 128  # rows predicted on their own, once a second, to know what predicting takes
 
 
 class Model(Protocol):
@@ -78,6 +74,12 @@ class Model(Protocol):
 
     def summary(self) -> dict[str, Any]:
         """Size and shape."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The class of the model and all its parameters but the run-time ones, by name."""
+
+    def take_run_time(self, configured: Model) -> None:
+        """Have the run-time parameters of a configured model, after a snapshot was read."""
 
 
 class ForestModel:
@@ -131,6 +133,17 @@ class ForestModel:
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest."""
         return self.forest.summary()  # type: ignore[no-any-return]
+
+    def parameters(self) -> dict[str, Any]:
+        """The class of the forest and all its parameters but the run-time ones, by name."""
+        given = {k: v for k, v in self.forest._get_params().items() if k not in RUN_TIME}
+        return {"kind": type(self.forest).__name__, **given}
+
+    def take_run_time(self, configured: Model) -> None:
+        """Have the run-time parameters of a configured model, after a snapshot was read."""
+        for name in RUN_TIME:
+            if name in configured.forest._get_params():  # not every forest works in the background
+                setattr(self.forest, name, getattr(configured.forest, name))
 
 
 class RiverModel(ForestModel):
@@ -187,6 +200,11 @@ class RiverModel(ForestModel):
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest, and how many rows had to do without features."""
         return {**super().summary(), "rows_without_features": self.without_features}
+
+    def parameters(self) -> dict[str, Any]:
+        """Those of the forest, and those of each step by its name."""
+        *steps, _ = self.estimator.steps.items()
+        return super().parameters() | {name: transformers.described(step) for name, step in steps}
 
     def _one_by_one(
         self,
@@ -254,60 +272,6 @@ class RiverModel(ForestModel):
         }
 
 
-# ---- from posteriors to what a prediction says
-
-Likely = list[tuple[Any, float]]
-"""Classes with their probabilities, the likeliest first."""
-
-
-def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> list[Any]:
-    """Most probable class of each row; None where no class was known.
-
-    >>> answers(np.array([[0.0, 0.0], [0.25, 0.75]]), ["cat", "dog"])
-    [None, 'dog']
-    """
-    if not classes:
-        return [None] * len(posteriors)
-    top = posteriors.argmax(axis=1)  # ties: the class seen first
-    labels = [classes[k] for k in top.tolist()]
-    unknown = posteriors[np.arange(len(top)), top] <= 0
-    for i in np.flatnonzero(unknown).tolist():
-        labels[i] = None
-    return labels
-
-
-def top_classes(posteriors: NDArray[np.float64], classes: list[Any], most: int) -> list[Likely]:
-    """The `most` likeliest classes of each row with their probabilities, those of 0 left out.
-
-    >>> top_classes(np.array([[0.2, 0.8, 0.0]]), ["a", "b", "c"], 3)
-    [[('b', 0.8), ('a', 0.2)]]
-    """
-    if not classes:
-        return [[] for _ in posteriors]
-    order = np.argsort(-posteriors, axis=1, kind="stable")[:, :most]
-    values = np.take_along_axis(posteriors, order, axis=1)
-    named = classes.__getitem__
-    ranked = [
-        list(zip(map(named, row), probabilities))
-        for row, probabilities in zip(order.tolist(), values.tolist())
-    ]
-    there = (values > 0).sum(axis=1)
-    for i in np.flatnonzero(there < order.shape[1]).tolist():
-        del ranked[i][there[i] :]
-    return ranked
-
-
-def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float | None]:
-    """Novelty as predictions carry it: no number where there is none, and six digits.
-
-    >>> plain_novelty(np.array([1.23456789, np.inf]), 2), plain_novelty(None, 1)
-    ([1.23457, None], [None])
-    """
-    if values is None:
-        return [None] * rows
-    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
-
-
 def warm_up(models: Iterable[Model]) -> None:
     """Load the kernels of all models; where they have to be compiled first, the log says so."""
     notice = threading.Timer(
@@ -322,48 +286,13 @@ def warm_up(models: Iterable[Model]) -> None:
         notice.cancel()
 
 
-def predictions(
-    taken: list[tuple[Partition, Any, Any, int]], columns: list[list[Any]], commit: int | None
-) -> list[OutputRecord]:
-    """The answers to a batch as messages, which wait for the commit that makes them true.
-
-    `taken` has the partition, record, id and number of each event; `columns` their labels, likely classes,
-    true labels, whether those are new, events learned before, novelty, and what was said of categories.
-    """
-    messages: list[OutputRecord] = []
-    rows = zip(taken, *columns, strict=True)
-    for (at, record, identity, number), label, likely, truth, new, before, far, level in rows:
-        topic, partition = at
-        prediction = Prediction(
-            number,
-            label,
-            likely[0][1] if likely else 0.0,
-            truth,
-            likely,
-            topic,
-            partition,
-            record.offset,
-            before,
-            new,
-            identity,
-            commit,
-            far,
-        )
-        if level is not None:
-            name, share, prediction.coarse_truth, prediction.novel_in = level
-            prediction.coarse, prediction.coarse_probability = name, share
-        value = encode_prediction(prediction)
-        if len(value) > MAX_PREDICTION:
-            prediction.top = likely[:1]
-            value = encode_prediction(prediction)
-        headers = passed_on(record.headers) if record.headers else []
-        messages.append(OutputRecord(value, record.key, headers, partition))
-    return messages
-
-
-def predict_seconds(model: Model, rows: Rows) -> float:
-    """What it takes to predict one of these rows and learn nothing; the model stays as it is."""
-    few = rows.head(_SAMPLED)
-    begun = time.perf_counter()
-    model.advance(few)
-    return (time.perf_counter() - begun) / len(few)
+def wrap_model(model: Any) -> Model:
+    """A forest or a River pipeline as a model of the loop."""
+    if issubclass(type(model), compose.Pipeline):
+        return RiverModel(model)
+    if issubclass(type(model), Forest):
+        return ForestModel(model)
+    raise TypeError(
+        f"a {type(model).__name__} is no model: give a forest of this package, or a River pipeline "
+        "that ends in one"
+    )

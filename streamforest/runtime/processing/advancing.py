@@ -6,29 +6,29 @@ the two rows where its label stood in the stream. So it does not matter how reco
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamforest import LEARN
 from streamforest.forests.core.batch import Answers, joined
+from streamforest.io.codec.dead_letters import passed_on
+from streamforest.io.codec.events import MAX_PREDICTION, Prediction, encode_prediction
 from streamforest.io.failpoints import during
+from streamforest.io.log import OutputRecord, Partition
 from streamforest.observe import telemetry as reports
 from streamforest.runtime.checkpoint.run_state import RunState
 from streamforest.runtime.labels.batch import LateBatch
-from streamforest.runtime.processing.adapters import (
-    Likely,
-    Model,
-    answers,
-    plain_novelty,
-    predict_seconds,
-    top_classes,
-)
+from streamforest.runtime.processing.adapters import Model
 from streamforest.runtime.processing.admission import Rows
 from streamforest.runtime.processing.intake import Intake
+
+_SAMPLED = 128  # rows predicted on their own, once a second, to know what predicting takes
 
 Level = tuple[Any, float, Any, Any]
 """The likeliest category, its probability, the true one, and the one that a new event belongs to."""
@@ -176,3 +176,104 @@ def plain_levels(
     if said.novel_in is not None:
         novel_in = [None if k < 0 else categories[k] for k in said.novel_in.tolist()]
     return list(zip(names, best, truth or [None] * rows, novel_in))
+
+
+# ---- from posteriors to what a prediction says
+
+Likely = list[tuple[Any, float]]
+"""Classes with their probabilities, the likeliest first."""
+
+
+def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> list[Any]:
+    """Most probable class of each row; None where no class was known.
+
+    >>> answers(np.array([[0.0, 0.0], [0.25, 0.75]]), ["cat", "dog"])
+    [None, 'dog']
+    """
+    if not classes:
+        return [None] * len(posteriors)
+    top = posteriors.argmax(axis=1)  # ties: the class seen first
+    labels = [classes[k] for k in top.tolist()]
+    unknown = posteriors[np.arange(len(top)), top] <= 0
+    for i in np.flatnonzero(unknown).tolist():
+        labels[i] = None
+    return labels
+
+
+def top_classes(posteriors: NDArray[np.float64], classes: list[Any], most: int) -> list[Likely]:
+    """The `most` likeliest classes of each row with their probabilities, those of 0 left out.
+
+    >>> top_classes(np.array([[0.2, 0.8, 0.0]]), ["a", "b", "c"], 3)
+    [[('b', 0.8), ('a', 0.2)]]
+    """
+    if not classes:
+        return [[] for _ in posteriors]
+    order = np.argsort(-posteriors, axis=1, kind="stable")[:, :most]
+    values = np.take_along_axis(posteriors, order, axis=1)
+    named = classes.__getitem__
+    ranked = [
+        list(zip(map(named, row), probabilities))
+        for row, probabilities in zip(order.tolist(), values.tolist())
+    ]
+    there = (values > 0).sum(axis=1)
+    for i in np.flatnonzero(there < order.shape[1]).tolist():
+        del ranked[i][there[i] :]
+    return ranked
+
+
+def plain_novelty(values: NDArray[np.float64] | None, rows: int) -> list[float | None]:
+    """Novelty as predictions carry it: no number where there is none, and six digits.
+
+    >>> plain_novelty(np.array([1.23456789, np.inf]), 2), plain_novelty(None, 1)
+    ([1.23457, None], [None])
+    """
+    if values is None:
+        return [None] * rows
+    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
+
+
+def predictions(
+    taken: list[tuple[Partition, Any, Any, int]], columns: list[list[Any]], commit: int | None
+) -> list[OutputRecord]:
+    """The answers to a batch as messages, which wait for the commit that makes them true.
+
+    `taken` has the partition, record, id and number of each event; `columns` their labels, likely classes,
+    true labels, whether those are new, events learned before, novelty, and what was said of categories.
+    """
+    messages: list[OutputRecord] = []
+    rows = zip(taken, *columns, strict=True)
+    for (at, record, identity, number), label, likely, truth, new, before, far, level in rows:
+        topic, partition = at
+        prediction = Prediction(
+            number,
+            label,
+            likely[0][1] if likely else 0.0,
+            truth,
+            likely,
+            topic,
+            partition,
+            record.offset,
+            before,
+            new,
+            identity,
+            commit,
+            far,
+        )
+        if level is not None:
+            name, share, prediction.coarse_truth, prediction.novel_in = level
+            prediction.coarse, prediction.coarse_probability = name, share
+        value = encode_prediction(prediction)
+        if len(value) > MAX_PREDICTION:
+            prediction.top = likely[:1]
+            value = encode_prediction(prediction)
+        headers = passed_on(record.headers) if record.headers else []
+        messages.append(OutputRecord(value, record.key, headers, partition))
+    return messages
+
+
+def predict_seconds(model: Model, rows: Rows) -> float:
+    """What it takes to predict one of these rows and learn nothing; the model stays as it is."""
+    few = rows.head(_SAMPLED)
+    begun = time.perf_counter()
+    model.advance(few)
+    return (time.perf_counter() - begun) / len(few)

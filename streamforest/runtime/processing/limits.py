@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
@@ -41,8 +41,10 @@ class Limits:
     codec: str = ""
     """By what messages became events, in a few words; whoever decodes them holds to that."""
 
-    def rules(self) -> str:
-        """What decides about an event beside the models' own parameters, in a few words."""
+    rules: str = field(init=False)
+    """All that decides about an event beside the models' own parameters, as text for the journal."""
+
+    def __post_init__(self) -> None:
         told = (
             f"min_class_events={self.min_class_events} max_waiting={self.max_waiting} "
             f"max_text_bytes={self.max_text_bytes} {self.codec}"
@@ -51,4 +53,6 @@ class Limits:
             told += f" on_capacity={self.on_capacity}"
         if self.taxonomy:
             told += f" taxonomy={list(map(list, self.taxonomy))}"
-        return told if self.steps is None else f"{told} steps=own"
+        if self.steps is not None:
+            told += " steps=own"
+        object.__setattr__(self, "rules", told)

@@ -32,8 +32,8 @@ from streamforest.runtime.checkpoint.run_state import MakeReader, RunState
 from streamforest.runtime.checkpoint.scheduler import SnapshotScheduler
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.operate.requests import announce
-from streamforest.runtime.processing.adapters import Model, predictions, warm_up
-from streamforest.runtime.processing.advancing import Said, advance_models
+from streamforest.runtime.processing.adapters import Model, warm_up
+from streamforest.runtime.processing.advancing import Said, advance_models, predictions
 from streamforest.runtime.processing.intake import Intake, reason_of, rows_read, take_in
 from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.processing.schedule import CommitSchedule, Settings
@@ -44,6 +44,11 @@ from streamforest.runtime.recovery.replayer import Replayer, States
 log = logging.getLogger(__name__)
 
 Ending = Literal["finished", "limit", "stopped"]
+
+
+def never() -> bool:
+    """Nobody asks for a stop."""
+    return False
 
 
 class Run:
@@ -59,7 +64,7 @@ class Run:
         settings: Settings,
         source: Mapping[str, Any],
         telemetry: reports.Listener | None = None,
-        stopping: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], bool] = never,
         reader: MakeReader = EventReader,
         arguments: Sequence[str] = ("PIPELINE",),
     ) -> None:
@@ -155,7 +160,7 @@ class Run:
         self,
         *,
         max_events: int | None = None,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], bool] = never,
         watch: Callable[[Run], None] = lambda run: None,
     ) -> Ending:
         """Go on until the log ends, `max_events` more are done or `stop()` says so.
@@ -184,7 +189,8 @@ class Run:
         while not (self.ended or stop() or (limit is not None and self.events >= limit)):
             begun, labels = time.perf_counter(), self.state.rows.labels
             read = self._step(limit)
-            if self.schedule.commit_due(self.events, self.context.pending) or self._request_due():
+            due = self.schedule.commit_due(self.events, self.context.pending)
+            if due or self._request_due() or (not read and self._snapshot_unnamed()):
                 self._commit()
             if self.scheduler.due():
                 self.scheduler.begin()
@@ -345,6 +351,15 @@ class Run:
         idle = self.events == self.context.pending.first
         return idle and self.schedule.request_due(self.settings.requests)
 
+    def _snapshot_unnamed(self) -> bool:
+        """Whether a snapshot of all that was read is durable, and no commit names it yet. Without records
+        none would: a start would learn again what it holds, and it would be written again and again.
+        """
+        written, last = self.snapshots.written, self.context.last_commit
+        if written is None or last is None or written.name == last.snapshot:
+            return False
+        return written.events == self.events == self.context.pending.first
+
     def _finish(self) -> None:
         """Commit what is pending, then let the last commit name a snapshot at exactly its position."""
         context = self.context
@@ -354,7 +369,7 @@ class Run:
             self._commit()
         self.snapshots.wait()
         last = context.last_commit
-        written = self.snapshots.written()
+        written = self.snapshots.written
         if last is None or last.snapshot == f"s-{self.events:012d}":
             return
         there = written is not None and written.events == self.events

@@ -12,24 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from river import compose
-
 from streamforest.errors import ConfigError, SnapshotError
 from streamforest.forests.coarse.taxonomy import read_pairs
 from streamforest.forests.core import registry
 from streamforest.forests.core.base import Forest
-from streamforest.forests.persistence import snapshot, transformers
+from streamforest.forests.persistence import snapshot
 from streamforest.runtime.config.imports import failure, find_function
-from streamforest.runtime.processing.adapters import ForestModel, Model, RiverModel
+from streamforest.runtime.processing.adapters import Model, RiverModel, wrap_model
 from streamforest.runtime.processing.limits import Limits
 from streamforest.runtime.processing.river_steps import StepCheck
 from streamforest.text import shown
 
 SCALED_LARGEST = 1e100
 """Largest number let through to a River pipeline: a scaler squares and sums what it gets."""
-
-RUN_TIME = ("n_jobs", "background")
-"""Parameters that change how fast a model runs, never what it says: free to change any time."""
 
 
 @dataclass(frozen=True)
@@ -133,36 +128,6 @@ def from_factory(spec: str, beside: Path) -> Model:
     except (TypeError, SnapshotError) as error:
         raise ConfigError(f"factory = {spec!r}: {error}") from error
     return model
-
-
-def wrap_model(model: Any) -> Model:
-    """A forest or a River pipeline as a model of the loop."""
-    if issubclass(type(model), compose.Pipeline):
-        return RiverModel(model)
-    if issubclass(type(model), Forest):
-        return ForestModel(model)
-    raise TypeError(
-        f"a {type(model).__name__} is no model: give a forest of this package, or a River pipeline "
-        "that ends in one"
-    )
-
-
-def parameters_of(model: Model) -> dict[str, Any]:
-    """The class of a model and all its parameters but the run-time ones, by name."""
-    parameters = {k: v for k, v in model.forest._get_params().items() if k not in RUN_TIME}
-    told = {"kind": type(model.forest).__name__, **parameters}
-    if isinstance(model, RiverModel):
-        *steps, _ = model.estimator.steps.items()
-        for name, step in steps:
-            told[f"{name}"] = transformers.described(step)
-    return told
-
-
-def take_run_time(model: Model, configured: Model) -> None:
-    """Give a model read from a snapshot the run-time parameters of a configured one."""
-    for name in RUN_TIME:
-        if name in configured.forest._get_params():  # not every forest works in the background
-            setattr(model.forest, name, getattr(configured.forest, name))
 
 
 def _all_pairs(forests: Sequence[Forest]) -> tuple[tuple[Any, Any], ...]:

@@ -88,7 +88,7 @@ class Ownership:
         replayer: Replayer,
         remedies: Remedies,
         telemetry: Listener,
-        stopping: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], bool],
     ) -> None:
         """`stopping` says whether a stop was requested; it is asked whenever there is a wait."""
         self.phase = Phase.JOINING

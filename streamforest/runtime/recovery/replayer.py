@@ -178,10 +178,10 @@ class Replayer:
                 f"the journal has a gap: commit {entry.commit} begins at event {entry.first}, "
                 f"but event {state.events} is due"
             )
-        if entry.events > entry.first and entry.rules != state.gate.limits.rules():
+        if entry.events > entry.first and entry.rules != state.gate.limits.rules:
             raise ConfigError(
                 f"events since the last usable snapshot were judged by {entry.rules}, now it is "
-                f"{state.gate.limits.rules()}: run once more with the old settings and stop it "
+                f"{state.gate.limits.rules}: run once more with the old settings and stop it "
                 "cleanly, then change them"
             )
         if entry.adopted:  # it learns nothing, and takes a number of its own

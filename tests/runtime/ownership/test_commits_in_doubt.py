@@ -98,7 +98,7 @@ def test_a_log_that_went_on_without_us_is_followed(
     assert owner.run.events == 20 + further * BATCH
     assert owner.run.context.last_commit == metadata(owner.member.broker)
     assert owner.run.context.pending.predictions == []
-    assert owner.run.snapshots.written() is None  # what was written of a state that never was
+    assert owner.run.snapshots.written is None  # what was written of a state that never was
     finish(owner, undisturbed)
 
 

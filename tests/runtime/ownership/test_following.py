@@ -84,7 +84,7 @@ def test_an_owner_that_loses_the_log_follows_from_memory_and_comes_back(
     owner.member.answers = [step, step, other.die]  # type: ignore[list-item]
     assert owner.run.consume(max_events=10) == "limit"
     assert owner.run.state is state
-    assert owner.run.snapshots.written() is not None
+    assert owner.run.snapshots.written is not None
     finish(owner, undisturbed)
 
 
