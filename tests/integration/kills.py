@@ -20,6 +20,10 @@ FOREST = (
     '[model]\nkind = "consistent"\nn_trees = 4\nseed = 3\n'
     '[[shadow]]\nname = "other"\nkind = "online"\nn_trees = 2\n'
 )
+LEVELS = (
+    '[model]\nkind = "ncm"\nn_trees = 3\nseed = 3\n'
+    '[[shadow]]\nname = "other"\nkind = "stream"\nn_trees = 2\nseed = 3\n'
+)
 RIVER = '[model]\nfactory = "integration_factory:scaled"\n'
 FACTORY = """
 from river import preprocessing
@@ -114,7 +118,7 @@ def run_plan(
     feed = itertools.chain.from_iterable(
         events(plan.events, seed=s, strings=strings) for s in seeds
     )
-    share = plan.events // (2 * len(lives))
+    share = plan.events // (2 * max(1, len(lives)))
     draw = random.Random(plan.seed)
     with ForkedConsumer(path, folder=folder) as first:
         first.until_ready(timeout=400)  # the server compiles the kernels, if nobody has yet

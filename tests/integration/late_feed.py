@@ -76,6 +76,44 @@ def late_messages(
         yield Message(True, where, when, raw)
 
 
+def level_messages(n: int, seed: int = 0, start: int | None = None) -> Iterator[Message]:
+    """`n` events of 12 classes and their labels, categories first: classes follow later, or never."""
+    draw = random.Random(seed)
+    start = int(time.time() * 1000) - 6 * 3_600_000 if start is None else start
+    due: list[tuple[int, int, bytes]] = []
+
+    def later(at: int, **told: Any) -> None:
+        heapq.heappush(due, (at, len(due) + 1_000 * at, json.dumps(told).encode()))
+
+    for i in range(n):
+        at = start + STEP_MS * i
+        while due and due[0][0] <= at:
+            when, _, raw = heapq.heappop(due)
+            yield Message(True, 0, when, raw)
+        k = draw.randrange(min(12, 3 + i // max(1, n // 12)))
+        x = {f"f{j}": round(draw.gauss((k * (j + 1)) % 7, 1.0), 4) for j in range(FEATURES)}
+        genus, species = f"genus {k % 4}", f"species {k}"
+        event: dict[str, Any] = {"id": f"e{i}", "x": x}
+        way = draw.random()
+        if way < 0.25:
+            event |= {"y": species, "coarse": genus}
+        elif way < 0.40:
+            event |= {"coarse": genus}
+        elif way < 0.75:
+            later(at + draw.randrange(800), id=f"e{i}", coarse=genus)
+        elif way < 0.90:
+            later(at + draw.randrange(800), id=f"e{i}", y=species)
+        if 0.25 <= way < 0.60:  # the class after the category
+            later(at + 900 + draw.randrange(4_000), id=f"e{i}", y=species)
+        if way < 0.02:
+            later(at + 100, id=f"e{i}", y=species)  # once more
+        if 0.73 <= way < 0.75:  # a class of another category
+            later(at + 900, id=f"e{i}", y=f"species {(k + 1) % 12}", coarse=genus)
+        yield Message(False, 0, at, json.dumps(event).encode())
+    for when, _, raw in sorted(due):
+        yield Message(True, 0, when, raw)
+
+
 BAD_LABELS: list[bytes] = [
     b'{"id": "e1"}',
     b'{"y": "class 1"}',

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from integration.feed import events
-from integration.kills import FACTORY, FOREST, RIVER
+from integration.kills import FACTORY, FOREST, LEVELS, RIVER
+from integration.late_feed import level_messages
 
+from streamforest.forests.persistence import snapshot
 from streamforest.testing import FAILPOINTS
 from streamforest.testing.forked import ForkedConsumer
 
@@ -143,6 +145,33 @@ def test_killed_on_flat_records(tmp_path: Path) -> None:
     """Layout, types and the first dates are part of the state that recovery comes back to."""
     model = f'{FOREST}\n[features]\nlabel = "label"\n'
     check(tmp_path, model, 3_000, per_failpoint=0, random_kills=3, lines=_flat)
+
+
+def _levels(n: int) -> list[bytes]:
+    """Events with both labels, only a category, or none; late labels need a broker."""
+    return [message.value for message in level_messages(n) if not message.label]
+
+
+def test_killed_with_coarse_labels(tmp_path: Path) -> None:
+    """What is withheld or estimated is part of the state too."""
+    check(tmp_path, LEVELS, 1_500, per_failpoint=0, random_kills=3, lines=_levels)
+    for name in ("main", "other"):
+        told = levels_of(tmp_path / "undisturbed", name)
+        assert told["coarse_rows"] > 150
+        assert told["refinable_rows"] > 0
+
+
+def levels_of(folder: Path, model: str) -> dict[str, int]:
+    """What a run's last snapshot has counted of coarse labels."""
+    (*_, last) = sorted((folder / "snapshots").glob("*.safetensors"))
+    counts: dict[str, int] = snapshot.read(last)[0][model].summary()["levels"]
+    return counts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_whole_kill_test_with_coarse_labels(tmp_path: Path) -> None:
+    check(tmp_path, LEVELS, 8_000, per_failpoint=1, random_kills=10, lines=_levels)
 
 
 @pytest.mark.slow

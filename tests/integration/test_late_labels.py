@@ -9,16 +9,19 @@ import itertools
 import json
 import time
 import uuid
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.kills import FOREST, Plan, run_plan
-from integration.late_feed import Message, late_messages, send_all
+from integration.kills import FOREST, LEVELS, Plan, run_plan
+from integration.late_feed import Message, late_messages, level_messages, send_all
 from integration.late_oracle import LateJudge, LateVerdict, Matching
-from integration.oracle import read_all
+from integration.oracle import blocks, read_all
 
 from streamforest import ConsistentForestClassifier, OnlineForestClassifier
+from streamforest.forests.persistence import snapshot
 from streamforest.io.kafka.topics import Topics, ensure_topics
 from streamforest.observe.prometheus import PipelineMetrics
 from streamforest.runtime.config.load import load_pipeline
@@ -277,3 +280,62 @@ def test_the_whole_kill_test_with_late_labels(
 ) -> None:
     plan = Plan(events=30_000, per_failpoint=2, random_kills=20, broker_kills=2, partitions=4)
     check_kills(kafka_broker, tmp_path, second, plan)
+
+
+def check_levels(broker: Broker, folder: Path, plan: Plan) -> None:
+    """A consumer that is killed says and learns what one says that never was.
+
+    One partition: both read the same messages in the same order.
+    """
+    feed = list(level_messages(plan.events, plan.seed))
+    told, models = [], []
+    for name in ("undisturbed", "killed"):
+        case = Case(broker, _made(folder / name), second=False, lanes=1)
+        lives = plan if name == "killed" else replace(plan, per_failpoint=0, random_kills=0)
+        left = iter(feed)
+
+        def send_more(n: int | None, case: Case = case, left: Iterator[Message] = left) -> int:
+            return send_all(broker.servers, itertools.islice(left, n), case.events)
+
+        tally = run_plan(
+            broker, case.name, folder / name, lives, LEVELS + LABELS, send_more=send_more
+        )
+        print(f"\n{name}: {tally}")
+        told.append([_without_place(p) for p in case.predictions()])
+        (*_, last) = sorted((case.folder / "snapshots").glob("*.safetensors"))
+        models.append(blocks(last.read_bytes()))
+        loaded, runtime = snapshot.read(last)
+        counts = runtime["labels"]["counts"]
+        assert counts["refined"] > plan.events // 10, counts
+        assert counts["duplicate"] > plan.events // 200, counts
+        refined = {name: model.summary()["levels"]["refined"] for name, model in loaded.items()}
+        assert refined["main"] > plan.events // 10, refined
+        assert refined["other"] > 0, refined  # those that were withheld from it
+    assert len(told[0]) == plan.events
+    assert told[0] == told[1]
+    for name in ("main", "other"):
+        assert models[0][name] == models[1][name], f"the block of model {name} differs"
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _without_place(prediction: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in prediction.items() if k not in ("topic", "commit", "pipeline", "run")}
+
+
+@pytest.mark.timeout(900)
+def test_killed_with_categories_first_and_classes_later(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    plan = Plan(events=800, per_failpoint=0, random_kills=2, broker_kills=0, partitions=1)
+    check_levels(kafka_broker, tmp_path, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_whole_kill_test_with_categories_first(kafka_broker: Broker, tmp_path: Path) -> None:
+    plan = Plan(events=6_000, per_failpoint=1, random_kills=8, broker_kills=1, partitions=1)
+    check_levels(kafka_broker, tmp_path, plan)

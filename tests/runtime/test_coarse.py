@@ -279,7 +279,8 @@ def test_a_snapshot_in_the_middle_changes_nothing() -> None:
     assert again.jsonable({}) == state.jsonable({})
 
 
-def test_a_class_after_its_category_is_learned_or_counted_as_missed() -> None:
+def test_a_class_after_its_category_is_learned_by_every_model() -> None:
+    """The NCM forest takes an estimate back; the stream forest has only what was withheld from it."""
     several = late_records(160)
     state = new_state()
     go_on(state, several, 20)
@@ -288,9 +289,11 @@ def test_a_class_after_its_category_is_learned_or_counted_as_missed() -> None:
     levels = state.models["main"].summary()["levels"]
     assert counts["refined"] == levels["refined"] > 0
     assert counts["refinement_missed"] == levels["missed"]
-    without_rows = state.models["other"].summary()["levels"]
-    assert without_rows["refined"] == 0
-    assert without_rows["missed"] == counts["refined"] + counts["refinement_missed"]
+    other = state.models["other"].summary()["levels"]
+    assert other["refined"] > 0.8 * levels["refined"]
+    assert other["refined"] + other["missed"] == counts["refined"] + counts["refinement_missed"]
+    for told in (levels, other):
+        assert told["refinable_rows"] <= told["coarse_rows"] - told["refined"]
 
 
 def test_ids_are_kept_within_the_bounds_and_a_class_after_that_is_missed() -> None:

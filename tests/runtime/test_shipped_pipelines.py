@@ -13,7 +13,14 @@ from support.commands import TOP, beside_pipelines, in_comments, run
 
 FILES = sorted((TOP / "pipelines").glob("*.toml"))
 HERE = [file for file in FILES if "\n[kafka]" not in file.read_text(encoding="utf-8")]
-LOWEST = {"digits": 97, "drift": 80, "embeddings": 95, "intents": 97, "river": 80}
+LOWEST = {
+    "digits": 97,
+    "drift": 80,
+    "embeddings": 95,
+    "intents": 97,
+    "river": 80,
+    "species": 35,  # of 36 species, each told three times
+}
 """Percent that the run of each must get right."""
 
 
@@ -35,7 +42,7 @@ def test_every_file_has_a_test_and_says_what_to_change() -> None:
     assert {file.stem for file in HERE} == {*LOWEST}
     kafka = {file.stem for file in FILES} - {*LOWEST}
     assert kafka == {"avro", "faults", "kafka", "reference"}
-    for name in ("drift", "embeddings", "faults", "intents"):
+    for name in ("drift", "embeddings", "faults", "intents", "species"):
         text = (TOP / "pipelines" / f"{name}.toml").read_text(encoding="utf-8")
         assert re.search(r"^# .*[Tt]o change", text, re.M), name
 

@@ -16,8 +16,6 @@ from streamforest.forests.core.labels import LabelTable, as_list
 SEEN_BEFORE = 2
 """Rows of a class that was there before the first coarse label: more than one."""
 
-_MAX_UNSEEN = 0.1
-
 
 @dataclass(slots=True)
 class Labels:
@@ -32,7 +30,7 @@ class Labels:
     coarse_only
         Rows that are learned with a category and no class of their own.
     estimate
-        Rows whose class is estimated: they have a category of which a class is known.
+        Rows whose class can be estimated: they have a category of which a class is known.
     of_class
         The category of each class after the batch.
     changes
@@ -49,48 +47,6 @@ class Labels:
     of_class: NDArray[np.int64]
     changes: list[int]
     first: int
-
-
-class _Seen:
-    """How many rows of each class have come, as of the row that is looked at."""
-
-    def __init__(self, categories: list[int], rows_of_class: NDArray[np.int64] | None) -> None:
-        self._rows = None if rows_of_class is None else rows_of_class.tolist()
-        self._of: dict[int, list[int]] = {}  # of a category: rows, and classes that came once
-        for category, rows in zip(categories, self._rows or ()):
-            counts = self._of.setdefault(category, [0, 0])
-            counts[0] += rows
-            counts[1] += rows == 1
-
-    def is_complete(self, category: int) -> bool:
-        """Whether an unknown class of the category is unlikely, by Good and Turing's estimate."""
-        if self._rows is None:
-            return True
-        rows, once = self._of.get(category, (0, 0))
-        return rows > 0 and once <= _MAX_UNSEEN * (rows + 1)
-
-    def move(self, k: int, category: int) -> None:
-        """The category of class `k` is told; its rows were counted under none."""
-        if self._rows is not None:
-            rows = self._rows[k]
-            for of, sign in ((NONE, -1), (category, 1)):
-                counts = self._of.setdefault(of, [0, 0])
-                counts[0] += sign * rows
-                counts[1] += sign * (rows == 1)
-
-    def add(self, k: int, categories: list[int], counts: bool) -> None:
-        """A row of class `k`; before the first coarse label its number is not counted."""
-        if self._rows is None:
-            return
-        if k == len(self._rows):
-            self._rows.append(0 if counts else SEEN_BEFORE)
-            if not counts:
-                self._of.setdefault(categories[k], [0, 0])[0] += SEEN_BEFORE
-        if counts:
-            self._rows[k] += 1
-            of = self._of.setdefault(categories[k], [0, 0])
-            of[0] += 1
-            of[1] += {1: 1, 2: -1}.get(self._rows[k], 0)
 
 
 def read_labels(
@@ -112,7 +68,6 @@ def index_rows(
     learns: NDArray[np.bool_],
     inactive: bool,
     hidden: bool = False,
-    rows_of_class: NDArray[np.int64] | None = None,
 ) -> Labels:
     """The labels as indices. What is new enters its table; the caller takes it back if a row is refused.
 
@@ -130,17 +85,12 @@ def index_rows(
         Whether there is no coarse forest yet, so that it starts with the first coarse label.
     hidden
         Whether a row without a class is learned under a hidden class of its category.
-    rows_of_class
-        Rows of each class with a true label; None: a class is estimated as soon as one is known. Otherwise
-        only where hardly any row of the category is expected to be of an unknown class: before that most
-        estimates are wrong, and cost more than they bring.
     """
     n = len(labels)
     y, category, classes = (np.full(n, -1, np.int64) for _ in range(3))
     estimate, coarse_only = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     categories, changes, first = of_class.tolist(), [], n if inactive else 0
     with_classes = set(categories)
-    seen = _Seen(categories, rows_of_class)
     for r, (label, name, learn) in enumerate(zip(labels, names, learns.tolist())):
         classes[r] = len(table)
         if not learn:
@@ -153,8 +103,7 @@ def index_rows(
                 coarse_only[r] = True
                 category[r] = taxonomy.categories.learn(name)
                 if not hidden:
-                    known = category[r] in with_classes
-                    estimate[r] = known and seen.is_complete(int(category[r]))
+                    estimate[r] = category[r] in with_classes
                     continue
                 label = hidden_class(int(category[r]))
             else:
@@ -169,8 +118,6 @@ def index_rows(
         elif len(taxonomy) > pairs and categories[k] == NONE:
             categories[k] = int(category[r])
             changes.append(r)
-            seen.move(k, int(category[r]))
         with_classes.add(categories[k])
-        seen.add(k, categories, first < n)
     found = np.array(categories, np.int64)
     return Labels(y, category, classes, coarse_only, estimate, found, changes, first)

@@ -4,8 +4,8 @@ A forest owns one from the start, but a second forest, which learns categories, 
 coarse label comes: without coarse labels nothing is computed here, and no bit of any result changes.
 
 A row with only a coarse label is learned by the coarse forest, and by the fine one under an estimated class
-of its category, if one is known. Rows are taken in order, each estimated with all that was learned before
-it, so that it does not matter how they are cut into batches.
+of its category, if that is to be believed (`fine_rows.py`). Rows are taken in order, each estimated with all
+that was learned before it, so that it does not matter how they are cut into batches.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from streamforest.forests.coarse import recorded, state
 from streamforest.forests.coarse.answers import LevelAnswers
 from streamforest.forests.coarse.batch_rows import BatchRows
 from streamforest.forests.coarse.estimates import ESTIMATES
+from streamforest.forests.coarse.fine_rows import FineRows
 from streamforest.forests.coarse.indexing import Labels, index_rows, read_labels
 from streamforest.forests.coarse.mixing import TwoLevels
-from streamforest.forests.coarse.rows import EstimatedRow, EstimatedRows
+from streamforest.forests.coarse.rows import EstimatedRow, EstimatedRows, WithheldRows
 from streamforest.forests.coarse.taxonomy import NONE, Taxonomy, is_hidden, read_pairs
+from streamforest.forests.coarse.trust import Trust
 from streamforest.forests.core.batch import Answers, Batch, length, posteriors
 from streamforest.forests.core.labels import plain_label
 from streamforest.forests.core.parameters import check_choice
@@ -57,7 +59,8 @@ class Levels:
         self.answers = LevelAnswers(len(self.taxonomy.categories))
         nearest = self.method in ("nn", "nn-h")
         self.estimates = ESTIMATES["nn" if nearest else forest.refine]()
-        self.rows = EstimatedRows()
+        self.trust = Trust()
+        self.rows, self.withheld = EstimatedRows(), WithheldRows()
         self.n_elsewhere = 0  # learned rows that the fine forest has not learned
         self.counts = dict.fromkeys(("coarse_rows", "estimated", "refined", "missed"), 0)
         self.of_second = np.zeros(0, np.int64)  # the category of each class of the coarse forest
@@ -130,9 +133,9 @@ class Levels:
                 learns,
                 not self.active,
                 self.hides,
-                self.answers.rows_of_class if self.method is None else None,
             )
-            of_fine = learns & ((index.y >= 0) | index.estimate)
+            kept = index.coarse_only if self.method is None else index.estimate
+            of_fine = learns & ((index.y >= 0) | kept)
             rows = BatchRows(fine, X, of_fine, index.y, ops)
             rows.set_upper(
                 np.where(index.coarse_only & self.hides, -2 - index.category, index.category)
@@ -216,7 +219,8 @@ class Levels:
         batch = rows.batch
         if novelty:
             batch.novelty = np.full(len(batch.X), np.nan)
-        scores = self._ask_fine(fine, rows, index, ops)
+        through = FineRows(self, fine, rows, index, ops)
+        scores = through.run()
         fine._tidy()
         every = np.full(len(ops), BOTH, np.uint8)
         asked = posteriors(scores[rows.asked], every, index.classes)
@@ -231,10 +235,10 @@ class Levels:
             hidden,
         )
         coarse_rows = int(np.count_nonzero(index.coarse_only))
-        estimated = int(np.count_nonzero(index.estimate))
-        learned_by_fine = int(np.count_nonzero(index.coarse_only & (index.y >= 0))) + estimated
+        learned_by_fine = int(np.count_nonzero(index.coarse_only & (index.y >= 0)))
+        learned_by_fine += through.estimated
         self.counts["coarse_rows"] += coarse_rows
-        self.counts["estimated"] += estimated
+        self.counts["estimated"] += through.estimated
         self.n_elsewhere += coarse_rows - learned_by_fine
         new = None
         quiet = (ops & PREDICT) == 0
@@ -246,45 +250,6 @@ class Levels:
         novel_in[quiet] = NONE
         fine_answers = both.fine if hidden is None else both.fine[:, ~hidden]
         return Answers(fine_answers, new, both.coarse, novel_in if novelty else None)
-
-    def _ask_fine(
-        self, fine: Forest, rows: BatchRows, index: Labels, ops: NDArray[np.uint8]
-    ) -> NDArray[Any]:
-        """The fine forest's scores; where a class has to be estimated first the batch is cut."""
-        batch, at = rows.batch, rows.learned
-        of_class = index.of_class.copy()
-        for r in index.changes:
-            of_class[index.y[r]] = NONE  # until that row
-        numbers = fine.n_learned + np.cumsum((ops & LEARN) != 0) - 1
-        changes = [*index.changes, len(ops)]
-        scores, start = [], 0
-        stops = index.estimate.copy()
-        if self.estimates.needs_rows:
-            stops |= (index.y >= 0) & (np.arange(len(ops)) >= index.first)
-        for r in np.flatnonzero(stops).tolist():
-            while changes[0] < r:
-                change = changes.pop(0)
-                of_class[index.y[change]] = index.category[change]
-            row = batch.X[at[r], : batch.known[at[r]]]
-            if not index.estimate[r]:
-                self.estimates.learn(row, int(index.y[r]))
-                continue
-            stop = int(at[r]) + 1
-            part = batch.cut(slice(start, stop))
-            part.op[-1] = PREDICT
-            scores.append(fine._advance(part, answer=True))
-            classes = np.flatnonzero(of_class[: index.classes[r]] == index.category[r])
-            guess = self.estimates.best(scores[-1][-1], row, classes)
-            if fine._keeps_rows:
-                kept = EstimatedRow(fine._n_learned, int(index.category[r]), row.copy())
-                self.rows.add(int(numbers[r]), kept, fine._rows_in_memory)
-            one = batch.cut(slice(stop - 1, stop))
-            one.y, one.op, one.novelty = np.array([guess]), np.full(1, LEARN, np.uint8), None
-            fine._advance(one, answer=False)
-            start = stop
-        if start < len(batch.X) or not scores:
-            scores.append(fine._advance(batch.cut(slice(start, len(batch.X))), answer=True))
-        return np.concatenate(scores)
 
     # ---- calls
 
@@ -331,14 +296,18 @@ class Levels:
         return None if best is None or P[best] <= 0 else best
 
     def refine_one(self, fine: Forest, number: int, y: Any) -> bool:
-        """Learn the class of a row whose class was estimated; whether it was still in memory."""
-        known = self.rows.look_up(number)
+        """Learn the class of a row that was learned with its category; whether the row is still there."""
+        known = self.rows.look_up(number) or self.withheld.look_up(number)
         if known is None:
             plain_label(y)  # a label that cannot be one is refused, whatever became of the row
             self.counts["missed"] += 1
             return False
+        if fine._labels.find(y) < 0:
+            fine._labels.require_room(y)
         self.taxonomy.learn(y, self.taxonomy.categories.labels[known.category])
-        row = self.rows.take(number, fine._rows_in_memory())
+        row = self.withheld.take(number)
+        if row is None:
+            row = self.rows.take(number, fine._rows_in_memory())
         if row is None:
             self.counts["missed"] += 1
             return False
@@ -347,7 +316,7 @@ class Levels:
         return True
 
     def _relearn(self, fine: Forest, row: EstimatedRow, y: Any) -> None:
-        """Let the fine forest learn the row once more, with its true class."""
+        """Let the fine forest learn the row with its true class."""
         fine._routed = None
         self.answers.follow(self.taxonomy, fine._labels.labels)
         values = np.full((1, max(1, len(fine._features))), np.nan)
@@ -387,7 +356,7 @@ class Levels:
             "classes_with_category": len(self.taxonomy),
             "coarse_share": round(self.answers.mix.share, 4) if self.active else 0.0,
             **self.counts,
-            "refinable_rows": len(self.rows),
+            "refinable_rows": len(self.rows) + len(self.withheld),
         }
         if self.forest is not None:
             told["forest"] = self.forest.summary()

@@ -1,4 +1,8 @@
-"""Rows that were learned under an estimated class, for as long as the estimate can be taken back."""
+"""Rows with only a category, for as long as the class that is told later can be learned.
+
+Those that were learned under an estimated class stay until they leave the memory of the forest, which has to
+take the estimate back. Those that were withheld from the forest are kept here, the newest ones.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,15 @@ from numpy.typing import NDArray
 
 from streamforest.forests.core.serialization import demand
 
+_MAX_WITHHELD = 4_096
+_MAX_VALUES = 1 << 20  # 8 MB
+
 
 @dataclass(slots=True)
 class EstimatedRow:
-    """A row with a coarse label that the fine forest has learned."""
+    """A row with a coarse label."""
 
-    number: int  # in the fine forest
+    number: int  # in the fine forest; negative: it has not learned it
     category: int
     values: NDArray[np.float64]
 
@@ -108,3 +115,64 @@ class EstimatedRows:
             self._rows[at] = EstimatedRow(mine, of, part)
         self._kept = n
         self.withdrawn = withdrawn.tolist()
+
+
+class WithheldRows:
+    """Rows that the fine forest has not learned, by their number among all learned rows: the last 4,096.
+
+    >>> rows = WithheldRows()
+    >>> rows.add(7, EstimatedRow(-1, 0, np.zeros(3)))
+    >>> rows.take(7) is None, rows.take(7) is None
+    (False, True)
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, EstimatedRow] = {}
+        self._values = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, number: int, row: EstimatedRow) -> None:
+        """Keep a row; the oldest go where there is no room."""
+        self._rows[number] = row
+        self._values += len(row.values)
+        while len(self._rows) > _MAX_WITHHELD or self._values > _MAX_VALUES:
+            self.take(next(iter(self._rows)))
+
+    def look_up(self, number: int) -> EstimatedRow | None:
+        """The row of this number; None if it is not kept."""
+        return self._rows.get(number)
+
+    def take(self, number: int) -> EstimatedRow | None:
+        """The same, which is kept no longer."""
+        row = self._rows.pop(number, None)
+        self._values -= 0 if row is None else len(row.values)
+        return row
+
+    def dump(self) -> dict[str, NDArray[Any]]:
+        """The arrays of a snapshot."""
+        rows = self._rows.values()
+        return {
+            "withheld.number": np.array(list(self._rows), np.int64),
+            "withheld.category": np.array([row.category for row in rows], np.int64),
+            "withheld.width": np.array([len(row.values) for row in rows], np.int64),
+            "withheld.values": np.concatenate([*(row.values for row in rows), np.zeros(0)]),
+        }
+
+    def restore(self, take: Callable[..., NDArray[Any]], categories: int, features: int) -> None:
+        """The same back, checked."""
+        number = take("withheld.number", np.int64)
+        demand((number >= 0) & (len(number) <= _MAX_WITHHELD), "withheld.number")
+        demand(np.diff(number) > 0, "withheld.number")
+        category = take("withheld.category", np.int64, len(number))
+        demand((category >= 0) & (category < categories), "withheld.category")
+        width = take("withheld.width", np.int64, len(number))
+        demand((width >= 0) & (width <= max(1, features)), "withheld.width")
+        demand(int(width.sum()) <= _MAX_VALUES, "withheld.width")
+        values = take("withheld.values", np.float64, int(width.sum()))
+        demand(~np.isinf(values), "withheld.values")
+        parts = np.split(values, np.cumsum(width)[:-1]) if len(number) else []
+        for at, of, part in zip(number.tolist(), category.tolist(), parts):
+            self._rows[at] = EstimatedRow(-1, of, part)
+        self._values = len(values)

@@ -25,6 +25,8 @@ def dump(levels: Levels, fine: Forest) -> tuple[dict[str, Any] | None, Arrays]:
     meta, of_forest = (None, {}) if levels.forest is None else serialization.dump(levels.forest)
     arrays: dict[str, NDArray[Any]] = {
         **answers.mix.dump(),
+        **levels.trust.dump(),
+        **levels.withheld.dump(),
         "rows_of_class": answers.rows_of_class,
         "unseen": answers.unseen,
         **levels.estimates.dump(),
@@ -78,6 +80,8 @@ def restore(levels: Levels, fine: Forest, meta: Any, arrays: Arrays) -> None:
     answers.unseen = take("unseen", np.float64, categories).copy()
     demand((answers.unseen >= 0) & (answers.unseen < 1), "unseen")
     answers.mix.restore(take)
+    levels.trust.restore(take)
+    levels.withheld.restore(take, categories, len(fine._features))
     levels.estimates.restore(take, classes, len(fine._features))
     if fine._keeps_rows:
         levels.rows.restore(take, fine._rows_in_memory(), categories, len(fine._features))

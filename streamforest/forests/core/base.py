@@ -240,8 +240,9 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
     def refine_one(self, row: int, y: Any) -> bool:
         """Learn the class of a row that was learned with only a coarse label.
 
-        Its estimated class is withdrawn and the true one learned, as long as the forest has the row in its
-        memory; only NCM forests have one. Otherwise nothing is learned, and the row counts as missed in
+        If the row was withheld because its class could not be estimated well, it is learned now. If it was
+        learned under an estimated class, that is withdrawn, as long as the forest has the row in its memory;
+        only NCM forests have one. Otherwise nothing is learned, and the row counts as missed in
         `summary()["levels"]`.
 
         Parameters

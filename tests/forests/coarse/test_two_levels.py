@@ -13,6 +13,7 @@ from support.coarse_stream import GENUS, two_levels
 
 from streamforest import LEARN, PREDICT
 from streamforest.errors import InputError, LabelError, ParameterError, TaxonomyError
+from streamforest.forests.coarse import rows
 from streamforest.forests.core import engine, registry
 from streamforest.forests.persistence.snapshot import decode, encode
 
@@ -201,3 +202,71 @@ def test_learn_only_rows_leave_the_same_bits() -> None:
     P = apart.advance(xs[:2], [None, "x"], [PREDICT, LEARN], coarse=["genus 0", None])
     assert np.isfinite(P[0]).all()
     assert np.isnan(P[1]).all()
+
+
+def sightings(n: int, apart: float) -> tuple[list[dict[str, float]], list[Any], list[Any]]:
+    """Three genera of four species each, which are `apart`; every fifth event tells its species."""
+    rng = np.random.default_rng(5)
+    genera = rng.normal(size=(3, 6)) * 4
+    species = rng.normal(size=(3, 4, 6)) * apart
+    xs, ys, coarse = [], [], []
+    for i in range(n):
+        g, s = int(rng.integers(3)), int(rng.integers(4))
+        values = genera[g] + species[g, s] + rng.normal(size=6)
+        xs.append({f"f{j}": float(v) for j, v in enumerate(values)})
+        ys.append(f"{g}.{s}" if i % 5 == 0 else None)
+        coarse.append(f"genus {g}")
+    return xs, ys, coarse
+
+
+@pytest.mark.parametrize("refine", ["own", "mean", "nn"])
+def test_only_estimates_that_are_right_are_learned(refine: str) -> None:
+    for apart, most in ((3.0, 700), (0.3, 0)):
+        xs, ys, coarse = sightings(1_000, apart)
+        model = small("stream", refine=refine)
+        model.learn_many(pd.DataFrame(xs), ys, coarse=coarse)
+        counts = model.summary()["levels"]
+        assert counts["coarse_rows"] == 800
+        assert (counts["estimated"] > 300) == (apart == 3.0), counts
+        assert counts["estimated"] <= most
+        assert counts["refinable_rows"] == 800 - counts["estimated"]
+        assert model.n_learned == 1_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_that_was_withheld_is_learned_when_its_class_is_told(kind: str) -> None:
+    """Species that nobody can tell from their genus: the forest learns nothing of them until then."""
+    xs, ys, coarse = sightings(60, 0.3)
+    model = small(kind)
+    for x, y, name in zip(xs, ys, coarse):
+        model.learn_one(x, y, coarse=name)
+    assert model.n_learned == 60
+    classes = len(model.classes_)
+    number = ys.index(None)
+    wrong = next(y for y in model.classes_ if model.taxonomy_[y] != coarse[number])
+    with pytest.raises(TaxonomyError, match=f"'{wrong}' is of category"):
+        model.refine_one(number, wrong)
+    other = decode(encode({"main": model}))[0]["main"]
+    for same in (model, other):
+        assert same.refine_one(number, "new one")
+        assert not same.refine_one(number, "new one")  # it is no longer kept
+        assert same.taxonomy_["new one"] == coarse[number]
+        assert len(same.classes_) == classes + 1
+        assert same.n_learned == 60
+    assert encode({"main": model}) == encode({"main": other})
+    counts = model.summary()["levels"]
+    assert (counts["refined"], counts["missed"]) == (1, 1)
+    assert counts["refinable_rows"] == 47
+
+
+def test_the_newest_rows_are_withheld_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_MAX_WITHHELD", 10)
+    xs, _, coarse = sightings(40, 0.3)
+    model = small("consistent")
+    model.learn_many(pd.DataFrame(xs), [None] * 40, coarse=coarse)
+    assert model.summary()["levels"]["refinable_rows"] == 10
+    assert not model.refine_one(29, "a")
+    assert model.refine_one(30, "a")
+    monkeypatch.setattr(rows, "_MAX_VALUES", 13)  # two rows of six
+    model.learn_one(xs[0], coarse=coarse[0])
+    assert model.summary()["levels"]["refinable_rows"] == 2
