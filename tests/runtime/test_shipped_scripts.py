@@ -24,7 +24,13 @@ SCRIPTS = sorted(
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_runs_and_scores(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_runs_and_scores(
+    script: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)  # what it writes stays there
     runpy.run_path(str(script), run_name="__main__")
     scores = re.findall(r"([\d.]+)%", capsys.readouterr().out)
     assert float(scores[-1]) > 80
