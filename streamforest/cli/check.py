@@ -149,7 +149,7 @@ def _security(security: Security) -> str:
         "SASL_PLAINTEXT": "none: the login and all data are unencrypted",
     }[security.protocol]
     if security.sasl:
-        text += f", logs in as {printable(security.user or '', 100)} by {security.mechanism}"
+        text += f", logs in as {security.login} by {security.mechanism}"
     if security.tls:
         text += f", trusts {security.ca_file or 'the certificate authorities of this machine'}"
     return text + (f", client certificate {security.cert_file}" if security.cert_file else "")

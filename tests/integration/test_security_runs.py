@@ -31,6 +31,7 @@ from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.factory import opened
 from streamforest.testing import SecureBroker
 from streamforest.testing.forked import ForkedConsumer
+from streamforest.testing.secure import CLIENT
 
 
 @pytest.fixture
@@ -201,13 +202,14 @@ def everything_logged() -> Iterator[io.StringIO]:
         logging.getLogger(name).propagate = propagate
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 def test_the_password_is_nowhere_after_a_run(
     case: Case, everything_logged: io.StringIO, mechanism: str
 ) -> None:
-    broker, secret = case.broker, case.broker.passwords["alice"]
-    broker.grant("alice", *documented(case.name))
-    case.write(broker.settings("alice", mechanism))
+    broker, secrets = case.broker, [case.broker.passwords["alice"]]
+    by_token = mechanism == "OAUTHBEARER"
+    broker.grant(CLIENT if by_token else "alice", *documented(case.name))
+    case.write(broker.token_settings() if by_token else broker.settings("alice", mechanism))
     case.send(600)
     said = [CliRunner().invoke(root, ["check", str(case.path)]).output]
     pipeline = load_pipeline(case.path)
@@ -233,8 +235,12 @@ def test_the_password_is_nowhere_after_a_run(
     logged = everything_logged.getvalue()
     assert "SaslAuthenticateRequest" in logged, "the library's own debug output was not captured"
     assert "kafka.protocol.parser DEBUG" in logged
+    if by_token:
+        broker.revoke(CLIENT, *documented(case.name))
+        assert broker.issuer.given
+        secrets += [*broker.issuer.clients.values(), *broker.issuer.given]
     for text in (*said, logged):
-        assert secret not in text
+        assert not [secret for secret in secrets if secret in text]
 
 
 def test_the_password_is_in_no_traceback(case: Case) -> None:

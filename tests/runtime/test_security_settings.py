@@ -34,7 +34,7 @@ def test_a_login_is_described_without_its_password(tmp_path: Path) -> None:
     done = check(tmp_path, LOGIN, KAFKA_PW=WORD)
     assert done.exit_code == 0, done.stderr
     assert (
-        "TLS, logs in as alice by SCRAM-SHA-512, trusts the certificate authorities of this"
+        "TLS, logs in as user 'alice' by SCRAM-SHA-512, trusts the certificate authorities of this"
         in done.stdout
     )
     assert WORD not in done.output
@@ -126,7 +126,7 @@ def test_a_login_without_encryption_must_be_allowed(tmp_path: Path) -> None:
     assert "set kafka.allow_unencrypted_login = true" in problem
     done = check(tmp_path, text + "allow_unencrypted_login = true\n", KAFKA_PW=WORD)
     assert done.exit_code == 0
-    assert "are unencrypted, logs in as alice" in done.stdout
+    assert "are unencrypted, logs in as user 'alice'" in done.stdout
 
 
 def test_keys_without_effect_are_mistakes(tmp_path: Path) -> None:
@@ -139,6 +139,101 @@ def test_keys_without_effect_are_mistakes(tmp_path: Path) -> None:
         "kafka.sasl_username, kafka.sasl_password_env: has no effect with kafka.security_protocol = "
         "'PLAINTEXT'; set that to 'SASL_SSL' or 'SASL_PLAINTEXT', or remove them",
     ]
+
+
+TOKENS = (
+    'security_protocol = "SASL_SSL"\nsasl_mechanism = "OAUTHBEARER"\n'
+    'sasl_oauthbearer_token_endpoint_url = "https://login.example.org/token"\n'
+    'sasl_oauthbearer_client_id = "me"\nsasl_oauthbearer_client_secret_env = "THE_SECRET"\n'
+)
+
+
+def test_a_login_with_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_SECRET", WORD)
+    more = (
+        'sasl_oauthbearer_scope = "kafka"\n'
+        'sasl_oauthbearer_extensions = "logicalCluster=lkc-1, identityPoolId=pool-1"\n'
+    )
+    done = check(tmp_path, TOKENS + more)
+    assert done.exit_code == 0, done.stderr
+    assert "TLS, logs in as client 'me' by OAUTHBEARER, trusts" in done.stdout
+    assert WORD not in done.output
+    pipeline = load_pipeline(tmp_path / "p.toml")
+    assert pipeline.config.kafka is not None
+    credentials = pipeline.config.kafka.security.credentials
+    assert credentials is not None
+    assert credentials.scope == "kafka"
+    assert credentials.extensions == (("logicalCluster", "lkc-1"), ("identityPoolId", "pool-1"))
+    assert WORD not in repr(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'security_protocol = "SASL_SSL"\nsasl_mechanism = "OAUTHBEARER"\nsasl_username = "a"\n',
+            [
+                "kafka.sasl_username: has no effect with kafka.sasl_mechanism = 'OAUTHBEARER'",
+                "kafka.sasl_oauthbearer_token_endpoint_url: missing",
+                "kafka.sasl_oauthbearer_client_id: missing",
+                "kafka.sasl_oauthbearer_client_secret_env: missing; name an environment variable",
+            ],
+        ),
+        (
+            LOGIN + 'sasl_oauthbearer_scope = "x"\n',
+            [
+                "kafka.sasl_oauthbearer_scope: has no effect with kafka.sasl_mechanism = 'SCRAM-SHA-512'"
+            ],
+        ),
+        (
+            TOKENS.replace("https:", "http:"),
+            [
+                "kafka.sasl_oauthbearer_token_endpoint_url: the client's secret would be sent unencrypted"
+            ],
+        ),
+        (
+            TOKENS.replace("https://", f"https://me:{WORD}@"),
+            ["kafka.sasl_oauthbearer_token_endpoint_url: expected the address of a token endpoint"],
+        ),
+        (
+            TOKENS + f'client_secret = "{WORD}"\n',
+            ["kafka.client_secret: secrets do not belong here"],
+        ),
+        (
+            TOKENS + 'sasl_oauthbearer_extensions = "auth=me"\n',
+            ["kafka.sasl_oauthbearer_extensions = 'auth=me': expected name=value"],
+        ),
+        (
+            'security_protocol = "SASL_PLAINTEXT"\nsasl_mechanism = "AWS_MSK_IAM"\n'
+            "allow_unencrypted_login = true\n",
+            ["kafka.security_protocol = 'SASL_PLAINTEXT': 'AWS_MSK_IAM' needs 'SASL_SSL'"],
+        ),
+    ],
+)
+def test_mistakes_with_tokens(tmp_path: Path, text: str, expected: list[str]) -> None:
+    done = check(tmp_path, text, THE_SECRET=WORD, KAFKA_PW=WORD)
+    found = problems(done)
+    assert WORD not in done.output
+    assert len(found) == len(expected), found
+    for start, problem in zip(expected, found):
+        assert problem.startswith(start), problem
+
+
+def test_a_secret_that_is_not_there_is_told(tmp_path: Path) -> None:
+    (problem,) = problems(check(tmp_path, TOKENS))
+    assert problem.startswith(
+        "kafka.sasl_oauthbearer_client_secret_env: the environment has no variable of the name"
+    )
+
+
+def test_msk_needs_botocore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'security_protocol = "SASL_SSL"\nsasl_mechanism = "AWS_MSK_IAM"\n'
+    done = check(tmp_path, text)
+    assert done.exit_code == 0, done.stderr
+    assert "logs in as the AWS identity of this machine by AWS_MSK_IAM" in done.stdout
+    monkeypatch.setattr("streamforest.io.kafka.auth.iam.find_spec", lambda name: None)
+    (problem,) = problems(check(tmp_path, text))
+    assert problem.endswith("needs botocore: pip install 'streamforest[msk]'")
 
 
 def test_files_are_looked_at(tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from streamforest.errors import ConfigError
-from streamforest.io.kafka.auth.connection import Connection, Security
+from streamforest.io.kafka.auth import iam
+from streamforest.io.kafka.auth.connection import PASSWORD_MECHANISMS, Connection, Security
 from streamforest.io.kafka.auth.secrets import SecretPlace
+from streamforest.io.kafka.auth.tokens import ClientCredentials, is_private, parse_extensions
 from streamforest.runtime.config import schema
 from streamforest.runtime.config.layers import overlay
+from streamforest.runtime.config.login_keys import SECURITY
 from streamforest.runtime.config.options import Checker, Option
 
 PASSWORD_VARIABLE = "STREAMFOREST_KAFKA_PASSWORD"
@@ -27,13 +30,9 @@ _SSL_KEYS = (
     "ssl_key_password_env",
     "ssl_key_password_file",
 )
-_SASL_KEYS = (
-    "sasl_mechanism",
-    "sasl_username",
-    "sasl_password_env",
-    "sasl_password_file",
-    "allow_unencrypted_login",
-)
+_PASSWORD_KEYS = ("sasl_username", "sasl_password_env", "sasl_password_file")
+_TOKEN_KEYS = tuple(key for key in SECURITY if key.startswith("sasl_oauthbearer_"))
+_SASL_KEYS = ("sasl_mechanism", *_PASSWORD_KEYS, *_TOKEN_KEYS, "allow_unencrypted_login")
 
 
 def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
@@ -57,7 +56,7 @@ def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
         )
         del raw["bootstrap_servers"]
     for key in [key for key in raw if key not in known and _SECRET.search(key)]:
-        own = "ssl_key_password" if "key" in key.lower() else "sasl_password"
+        own = _key_meant(key.lower())
         check.hidden(
             f"kafka.{key}",
             "secrets do not belong here (value not shown; replace the secret if others can read this): "
@@ -65,6 +64,13 @@ def refuse_secrets(check: Checker, known: Mapping[str, Option]) -> None:
             f"kafka.{own}_file",
         )
         del raw[key]
+
+
+def _key_meant(key: str) -> str:
+    """The key that names where the secret is which somebody has written into the file itself."""
+    if "oauth" in key or "client" in key:
+        return "sasl_oauthbearer_client_secret"
+    return "ssl_key_password" if "key" in key else "sasl_password"
 
 
 def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
@@ -78,6 +84,7 @@ def read_security(check: Checker, values: Mapping[str, Any]) -> Security:
         mechanism=values["sasl_mechanism"],
         user=values["sasl_username"],
         password=_place(check, values, "sasl_password"),
+        credentials=_credentials(check, values),
     )
     _refuse_idle_keys(check, security)
     if security.sasl:
@@ -96,6 +103,8 @@ def _try_files(check: Checker, security: Security) -> None:
     looks: list[Callable[[], object]] = [security.context] if security.tls else []
     if security.sasl and security.password is not None:
         looks.append(security.password.read)
+    if security.sasl and security.credentials is not None:
+        looks.append(security.credentials.secret.read)
     for look in looks:
         try:
             look()
@@ -103,7 +112,90 @@ def _try_files(check: Checker, security: Security) -> None:
             check.problems.append(str(error))
 
 
+def _credentials(check: Checker, values: Mapping[str, Any]) -> ClientCredentials | None:
+    """Who asks for tokens, and where; None for another mechanism, or if something is missing."""
+    endpoint, client = (
+        values[f"sasl_oauthbearer_{key}"] for key in ("token_endpoint_url", "client_id")
+    )
+    place = _place(check, values, "sasl_oauthbearer_client_secret")
+    if values["sasl_mechanism"] != "OAUTHBEARER" or None in (endpoint, client, place):
+        return None
+    assert place is not None
+    extensions = values["sasl_oauthbearer_extensions"]
+    return ClientCredentials(
+        endpoint,
+        client,
+        place,
+        values["sasl_oauthbearer_scope"],
+        () if extensions is None else parse_extensions(extensions) or (),
+        _path(values["sasl_oauthbearer_ssl_cafile"]),
+    )
+
+
 def _check_login(check: Checker, values: Mapping[str, Any], security: Security) -> Security:
+    """The login with its defaults; what is missing of it is noted."""
+    _refuse_other_mechanisms(check, security.mechanism)
+    if security.mechanism == "OAUTHBEARER":
+        _check_token(check, values)
+    elif security.mechanism == "AWS_MSK_IAM":
+        if security.protocol != "SASL_SSL":
+            check.problem(
+                "kafka.security_protocol", security.protocol, "'AWS_MSK_IAM' needs 'SASL_SSL'"
+            )
+        if not iam.is_installed():
+            check.problem("kafka.sasl_mechanism", security.mechanism, iam.MISSING)
+    else:
+        security = _check_password(check, security)
+    if security.protocol == "SASL_PLAINTEXT" and not values["allow_unencrypted_login"]:
+        check.problem(
+            "kafka.security_protocol",
+            security.protocol,
+            "the login would be sent unencrypted; use 'SASL_SSL', or, if you trust the "
+            "network, set kafka.allow_unencrypted_login = true",
+        )
+    return security
+
+
+def _refuse_other_mechanisms(check: Checker, mechanism: str) -> None:
+    """Note keys of another kind of login."""
+    raw = check.table("kafka")
+    for keys, theirs, kinds in (
+        (_PASSWORD_KEYS, PASSWORD_MECHANISMS, "'SCRAM-SHA-512', 'SCRAM-SHA-256' or 'PLAIN'"),
+        (_TOKEN_KEYS, ("OAUTHBEARER",), "'OAUTHBEARER'"),
+    ):
+        idle = [key for key in keys if key in raw]
+        if mechanism not in theirs and idle:
+            check.problems.append(
+                f"kafka.{', kafka.'.join(idle)}: has no effect with kafka.sasl_mechanism = "
+                f"'{mechanism}'; set that to {kinds}, or remove them"
+            )
+
+
+def _check_token(check: Checker, values: Mapping[str, Any]) -> None:
+    """Note what is missing for client credentials."""
+    secret = "sasl_oauthbearer_client_secret"
+    wanted = {
+        "sasl_oauthbearer_token_endpoint_url": "give the address of the token endpoint",
+        "sasl_oauthbearer_client_id": "give the id of the client",
+    }
+    for key, remedy in wanted.items():
+        if values[key] is None and not any(p.startswith(f"kafka.{key}") for p in check.problems):
+            check.problems.append(f"kafka.{key}: missing; {remedy}")
+    if values[f"{secret}_env"] is None and values[f"{secret}_file"] is None:
+        check.problems.append(
+            f"kafka.{secret}_env: missing; name an environment variable that holds the client's secret "
+            f"(or a file, with kafka.{secret}_file)"
+        )
+    endpoint = values["sasl_oauthbearer_token_endpoint_url"]
+    if endpoint is not None and not is_private(endpoint) and not values["allow_unencrypted_login"]:
+        check.hidden(
+            "kafka.sasl_oauthbearer_token_endpoint_url",
+            "the client's secret would be sent unencrypted; use https, or, if you trust the network, set "
+            "kafka.allow_unencrypted_login = true",
+        )
+
+
+def _check_password(check: Checker, security: Security) -> Security:
     if security.user is None and not any(
         p.startswith("kafka.sasl_username") for p in check.problems
     ):
@@ -118,13 +210,6 @@ def _check_login(check: Checker, values: Mapping[str, Any], security: Security) 
                 "kafka.sasl_password_env: missing; name an environment variable that holds the "
                 f"password (or a file, with kafka.sasl_password_file), or set {PASSWORD_VARIABLE}"
             )
-    if security.protocol == "SASL_PLAINTEXT" and not values["allow_unencrypted_login"]:
-        check.problem(
-            "kafka.security_protocol",
-            security.protocol,
-            "the login would be sent unencrypted; use 'SASL_SSL', or, if you trust the "
-            "network, set kafka.allow_unencrypted_login = true",
-        )
     return security
 
 
@@ -182,7 +267,7 @@ def connection_from(
     """
     check = Checker(overlay({}, environ, flags))
     _refuse_other_tables(check)
-    known = {**schema.KAFKA, **schema.SECURITY}
+    known = {**schema.KAFKA, **SECURITY}
     refuse_secrets(check, known)
     values = check.read("kafka", known)
     security = read_security(check, values)

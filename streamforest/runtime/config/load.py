@@ -27,6 +27,7 @@ from streamforest.runtime.config.environment import warn_of_single_underscores
 from streamforest.runtime.config.imports import find_decoder
 from streamforest.runtime.config.kafka_auth import read_security, refuse_secrets
 from streamforest.runtime.config.layers import gather
+from streamforest.runtime.config.login_keys import SECURITY
 from streamforest.runtime.config.options import Checker, nearest
 from streamforest.runtime.config.schema import (
     Config,
@@ -176,7 +177,7 @@ def _check_registry(check: Checker, events: Mapping[str, Any]) -> None:
 def _kafka(check: Checker, name: str) -> KafkaTable | None:
     if "kafka" not in check.settings.tables:
         return None
-    known = {**schema.KAFKA, **schema.SECURITY}
+    known = {**schema.KAFKA, **SECURITY}
     refuse_secrets(check, known)
     values = check.read("kafka", known)
     noted = ("kafka.bootstrap_servers", "kafka =")

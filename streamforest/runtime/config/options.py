@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from streamforest.runtime.config.layers import Settings
 from streamforest.text import nearest as nearest
@@ -51,6 +52,32 @@ def whole(least: int, most: int, default: Any = REQUIRED) -> Option:
         f"a whole number from {least:,} to {most:,}",
         default,
     )
+
+
+def choice(*values: str, default: Any) -> Option:
+    """One of several words."""
+    listed = ", ".join(repr(value) for value in values)
+    return Option(lambda value: value in values, f"one of {listed}", default, words=values)
+
+
+def text(expected: str, default: Any = None) -> Option:
+    """Any text that is not empty and contains no NUL."""
+    return Option(
+        lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
+        expected,
+        default,
+    )
+
+
+def is_url(value: Any) -> bool:
+    """Whether a value is an HTTP address without a login in it."""
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
 
 
 class Checker:

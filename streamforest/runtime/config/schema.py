@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from streamforest.io.codec.events import BOUNDS, Bounds
 from streamforest.io.codec.registry import REGISTRY_FORMATS
 from streamforest.io.features.rules import LAYOUTS, MAX_PATTERNS, TYPES, FeatureRules
-from streamforest.io.kafka.auth.connection import MECHANISMS, PROTOCOLS, Connection, Security
+from streamforest.io.kafka.auth.connection import Connection, Security
 from streamforest.io.kafka.topics import DEFAULT_PARTITIONS, Topics
 from streamforest.io.sources.dataset import ClassSchedule
 from streamforest.object_files import is_address
 from streamforest.private_files import FILE_MODE
-from streamforest.runtime.config.options import Option, whole
+from streamforest.runtime.config.login_keys import SECURITY
+from streamforest.runtime.config.options import Option, choice, is_url, text, whole
 from streamforest.runtime.config.serving import SERVE, ServeTable
 
 
@@ -124,21 +124,6 @@ class Config:
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def choice(*values: str, default: Any) -> Option:
-    """One of several words."""
-    listed = ", ".join(repr(value) for value in values)
-    return Option(lambda value: value in values, f"one of {listed}", default, words=values)
-
-
-def text(expected: str, default: Any = None) -> Option:
-    """Any text that is not empty and contains no NUL."""
-    return Option(
-        lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
-        expected,
-        default,
-    )
-
-
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and NAME.fullmatch(value) is not None
 
@@ -189,28 +174,6 @@ KAFKA = {
     "order": choice("time", "arrival", default="time"),
     "order_wait_ms": whole(0, 600_000, default=1_000),
 }
-_PLACE = Option(
-    lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value,
-    "the name of a variable or file, not the secret itself",
-    None,
-    shown=False,
-)
-SECURITY = {
-    "security_protocol": choice(*PROTOCOLS, default="PLAINTEXT"),
-    "ssl_cafile": text("the path of a PEM file with the broker's certificate authority"),
-    "ssl_certfile": text("the path of a PEM file with the client's certificate"),
-    "ssl_keyfile": text("the path of a PEM file with the client's private key"),
-    "ssl_key_password_env": _PLACE,
-    "ssl_key_password_file": _PLACE,
-    "sasl_mechanism": choice(*MECHANISMS, default=MECHANISMS[0]),
-    "sasl_username": text("the user name as text (put a number in quotes)"),
-    "sasl_password_env": _PLACE,
-    "sasl_password_file": _PLACE,
-    "allow_unencrypted_login": Option(
-        lambda value: isinstance(value, bool), "true or false", False
-    ),
-}
-"""The keys of `[kafka]` that say how to connect, in addition to `bootstrap_servers`."""
 _TOPIC = Option(
     lambda value: (
         isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) is not None
@@ -228,20 +191,10 @@ LABELS = {
 }
 
 
-def _is_url(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-
-
 EVENTS = {
     "format": choice("json", "msgpack", *REGISTRY_FORMATS, default="json"),
     "registry": Option(
-        _is_url,
+        is_url,
         "the address of a schema registry, such as 'http://host:8081', without a password",
         None,
         shown=False,

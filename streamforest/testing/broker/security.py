@@ -30,6 +30,28 @@ _SIMPLE = re.compile(r"[A-Za-z0-9._~-]+")
 
 
 @dataclass(frozen=True)
+class TrustedTokens:
+    """The issuer of the tokens that a broker accepts, and for whom they must be."""
+
+    keys_url: str
+    """Where its public keys are (JWKS)."""
+    issuer: str
+    audience: str
+
+    def properties(self, prefix: str) -> dict[str, str]:
+        """The lines for one listener."""
+        package = f"{_PACKAGE}.oauthbearer"
+        login = f"{prefix}.oauthbearer.sasl"
+        return {
+            f"{login}.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+            f"{login}.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
+            f"{login}.oauthbearer.jwks.endpoint.url": self.keys_url,
+            f"{login}.oauthbearer.expected.issuer": self.issuer,
+            f"{login}.oauthbearer.expected.audience": self.audience,
+        }
+
+
+@dataclass(frozen=True)
 class BrokerSecurity:
     """Certificates and users of a secured node.
 
@@ -43,12 +65,26 @@ class BrokerSecurity:
         Name -> password, known to PLAIN and to both kinds of SCRAM.
     host
         The advertised host name: one of the names in the certificate.
+    tokens
+        Whose tokens are taken by OAUTHBEARER, if any are.
+    sessions
+        After how many milliseconds clients must log in again (`connections.max.reauth.ms`), by listener and
+        mechanism, such as `sasl_tls.oauthbearer`.
     """
 
     certificate: Path
     authority: Path
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     host: str = "localhost"
+    tokens: TrustedTokens | None = None
+    sessions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def jvm(self) -> list[str]:
+        """Options for the broker's Java: Kafka fetches keys from no address that it was not told of."""
+        if self.tokens is None:
+            return []
+        return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.tokens.keys_url}"]
 
     def properties(self) -> dict[str, str]:
         """Lines of `server.properties`, in addition to those of every node."""
@@ -65,11 +101,15 @@ class BrokerSecurity:
             "listener.name.mutual_tls.ssl.client.auth": "required",
             # a client with a certificate is known by its common name
             "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT",
-            "sasl.enabled.mechanisms": ",".join((*_MECHANISMS, "PLAIN")),
+            "sasl.enabled.mechanisms": ",".join(
+                (*_MECHANISMS, "PLAIN", *(["OAUTHBEARER"] if self.tokens else []))
+            ),
             "inter.broker.listener.name": "PLAINTEXT",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }
+        for place, milliseconds in self.sessions.items():
+            properties[f"listener.name.{place}.connections.max.reauth.ms"] = str(milliseconds)
         plain = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
         for listener in ("sasl_tls", "sasl_plaintext"):
             prefix = f"listener.name.{listener}"
@@ -80,6 +120,8 @@ class BrokerSecurity:
             properties[f"{prefix}.plain.sasl.jaas.config"] = (
                 f"{_PACKAGE}.plain.PlainLoginModule required {plain};"
             )
+            if self.tokens is not None:
+                properties |= self.tokens.properties(prefix)
         return properties
 
     def credentials(self) -> list[str]:

@@ -144,6 +144,8 @@ class Broker:
             self._format(java, libs, properties)
         self._move(properties)
         jvm = _JVM.format(heap=self._heap).split()
+        if self._security is not None:
+            jvm += self._security.jvm
         with self.log.open("ab") as log:
             begun = log.tell()
             self._process = subprocess.Popen(

@@ -15,10 +15,13 @@ from typing import Any
 
 from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.secrets import SecretPlace
-from streamforest.text import shown
+from streamforest.io.kafka.auth.tokens import ClientCredentials, tokens_of
+from streamforest.text import printable, shown
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
-MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+"""Logins with a name and a password."""
+MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER", "AWS_MSK_IAM")
 _ADDRESSES = "expected host:port, several with commas"
 _HOST = re.compile(r"\[[0-9A-Za-z:.%]+\]|[^\s:/\[\],]+")
 
@@ -36,6 +39,8 @@ class Security:
     mechanism: str = MECHANISMS[0]
     user: str | None = None
     password: SecretPlace | None = None
+    credentials: ClientCredentials | None = None
+    """For OAUTHBEARER."""
 
     @property
     def tls(self) -> bool:
@@ -44,12 +49,23 @@ class Security:
 
     @property
     def sasl(self) -> bool:
-        """Whether the client logs in with a name and a password."""
+        """Whether the client logs in."""
         return self.protocol.startswith("SASL")
+
+    @property
+    def login(self) -> str:
+        """Who logs in, in words; never the secret."""
+        if self.mechanism == "AWS_MSK_IAM":
+            return "the AWS identity of this machine"
+        if self.credentials is not None and self.mechanism == "OAUTHBEARER":
+            return f"client '{printable(self.credentials.client_id, 100)}'"
+        return f"user '{printable(self.user or '', 100)}'"
 
     @property
     def principal(self) -> str:
         """The name under which the broker knows the client, as far as the settings tell."""
+        if self.sasl and self.mechanism not in PASSWORD_MECHANISMS:
+            return self.login
         if self.user is not None and self.sasl:
             return f"User:{self.user}"
         return "the client certificate's subject" if self.cert_file else "User:ANONYMOUS"
@@ -91,12 +107,23 @@ class Security:
         arguments: dict[str, Any] = {"security_protocol": self.protocol}
         if self.tls:
             arguments["ssl_context"] = self.context()
-        if self.sasl:
+        return {**arguments, **self.login_arguments()}
+
+    def login_arguments(self) -> dict[str, Any]:
+        """Arguments for the login alone; none if there is none. A password that was rotated is read again
+        at each login (`compat.logins`).
+        """
+        if not self.sasl:
+            return {}
+        arguments: dict[str, Any] = {"sasl_mechanism": self.mechanism}
+        if self.mechanism == "OAUTHBEARER":
+            assert self.credentials is not None
+            arguments["sasl_oauth_token_provider"] = tokens_of(self.credentials)
+        elif self.mechanism != "AWS_MSK_IAM":
             assert self.user is not None
             assert self.password is not None
-            arguments["sasl_mechanism"] = self.mechanism
             arguments["sasl_plain_username"] = self.user
-            arguments["sasl_plain_password"] = self.password.read().reveal()
+            arguments["sasl_plain_password"] = self.password.current()
         return arguments
 
 

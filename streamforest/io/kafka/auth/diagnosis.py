@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from streamforest.io.kafka.auth.connection import Connection, Security
+from streamforest.io.kafka.auth.iam import CredentialsError
 from streamforest.io.kafka.auth.probe import ILLEGAL_STATE, Probe
+from streamforest.io.kafka.auth.tokens import TokenError
 from streamforest.text import printable
 
 log = logging.getLogger(__name__)
@@ -263,7 +265,6 @@ def _ask_versions(
 
 
 def _log_in(probe: Probe, address: str, security: Security) -> Trouble | None:
-    password = "" if security.password is None else security.password.read().reveal()
     try:
         offer = probe.offer(security.mechanism)
         if not security.sasl:
@@ -271,8 +272,8 @@ def _log_in(probe: Probe, address: str, security: Security) -> Trouble | None:
                 return None
             return Trouble(
                 f"{address} asks for a login, and kafka.security_protocol = '{security.protocol}' has none: "
-                f"use '{'SASL_SSL' if security.tls else 'SASL_PLAINTEXT'}' with kafka.sasl_username and "
-                "kafka.sasl_password_env or kafka.sasl_password_file"
+                f"use '{'SASL_SSL' if security.tls else 'SASL_PLAINTEXT'}' with kafka.sasl_mechanism, "
+                "kafka.sasl_username and kafka.sasl_password_env or kafka.sasl_password_file"
             )
         if offer.code == ILLEGAL_STATE:
             return Trouble(
@@ -286,18 +287,37 @@ def _log_in(probe: Probe, address: str, security: Security) -> Trouble | None:
                 f"{address} does not support kafka.sasl_mechanism = '{security.mechanism}'; it supports "
                 f"{supported or 'none'}"
             )
-        assert security.user is not None
-        refused = probe.log_in(security.mechanism, security.user, password)
+        arguments = {**security.login_arguments(), "security_protocol": security.protocol}
+        refused = probe.log_in(arguments)
+    except TokenError as error:
+        return Trouble(str(error), error.lasting)
+    except CredentialsError as error:
+        return Trouble(str(error))
     except (OSError, ValueError, KeyError) as error:
         return Trouble(f"{address}: the login got no valid answer: {_reason(error)}", lasting=False)
     if refused is None:
         return None
-    named = "" if security.password is None else f" ({security.password.setting})"
     return Trouble(
-        f"{address} refuses the login of user '{printable(security.user, 100)}' by "
-        f"{security.mechanism}: wrong name or password{named}, or a user "
-        f"without {security.mechanism} credentials"
+        f"{address} refuses the login of {security.login} by {security.mechanism}: "
+        f"{_login_remedy(security, refused)}"
     )
+
+
+def _login_remedy(security: Security, said: str) -> str:
+    """What is wrong with a login that the broker refuses."""
+    if security.mechanism == "OAUTHBEARER":
+        return (
+            f"it got a token and does not accept it ({printable(said, 200)}): compare the issuer, audience "
+            "and scope that the broker expects with kafka.sasl_oauthbearer_token_endpoint_url and "
+            "kafka.sasl_oauthbearer_scope, and the clocks of the three machines"
+        )
+    if security.mechanism == "AWS_MSK_IAM":
+        return (
+            f"{printable(said, 200)}; the policy of this identity must allow kafka-cluster:Connect on the "
+            "cluster, and this machine's clock must be right"
+        )
+    named = "" if security.password is None else f" ({security.password.setting})"
+    return f"wrong name or password{named}, or a user without {security.mechanism} credentials"
 
 
 def _follow(probe: Probe, host: str, port: int, security: Security, address: str) -> Trouble | None:

@@ -14,9 +14,12 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from kafka.net.sasl import get_sasl_mechanism
+
+from streamforest.io.kafka.compat.logins import use_current_logins
 
 _METADATA, _HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 3, 17, 18, 36
 _CLIENT = b"streamforest"
@@ -64,14 +67,10 @@ class Probe:
         code = answer.number("h")
         return Offer(code, [answer.text() or "" for _ in range(answer.count())])
 
-    def log_in(self, mechanism: str, user: str, password: str) -> str | None:
+    def log_in(self, arguments: Mapping[str, Any]) -> str | None:
         """Log in after an offer; the broker's message if it refuses, else None."""
-        login = get_sasl_mechanism(mechanism)(
-            host=self.host,
-            sasl_mechanism=mechanism,
-            sasl_plain_username=user,
-            sasl_plain_password=password,
-        )
+        use_current_logins()
+        login = get_sasl_mechanism(arguments["sasl_mechanism"])(host=self.host, **arguments)
         while not login.is_done():
             token = login.auth_bytes()
             body = struct.pack(">i", len(token)) + token

@@ -1,8 +1,8 @@
 """Secrets: named by a setting, read where they are needed, never shown.
 
-A setting holds the *name* of an environment variable or of a file. The secret itself is read each time a
-client is created: a rotated one takes effect at the next connection, and nothing that is printed, logged,
-compared, saved or turned into JSON on the way contains it.
+A setting holds the *name* of an environment variable or of a file. The secret itself is read at each login: a
+rotated one takes effect at the next, without a restart. Nothing that is printed, logged, compared, saved or
+turned into JSON on the way contains it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from streamforest.errors import ConfigError
+from kafka.errors import KafkaConnectionError
+
+from streamforest.errors import BrokerError, ConfigError
+
+log = logging.getLogger(__name__)
 
 HIDDEN = "[hidden]"
 _MAX_BYTES = 65_536
+
+
+class LoginError(BrokerError, KafkaConnectionError):  # type: ignore[misc]
+    """Nothing to log in with. To kafka-python, in whose network thread it is raised, the connection has
+    failed and is to be tried again; any other error would end the task that looks after the connection.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Secret:
@@ -65,6 +78,29 @@ class _Hidden(str):
         return HIDDEN
 
 
+class CurrentSecret(_Hidden):
+    """A secret that knows where it is kept: `read_again` is what is there now."""
+
+    __slots__ = ("_place",)
+
+    _place: SecretPlace
+
+    @classmethod
+    def at(cls, place: SecretPlace) -> CurrentSecret:
+        """What a place holds now; ConfigError if it cannot be read."""
+        secret = cls(str.__str__(place.read().reveal()))
+        secret._place = place
+        return secret
+
+    def read_again(self) -> str:
+        """What the place holds now; what it held before, while somebody is replacing the file."""
+        try:
+            return self._place.read().reveal()
+        except ConfigError as error:
+            log.warning("%s; the secret that was read before is used", error)
+            return self
+
+
 @dataclass(frozen=True)
 class SecretPlace:
     """Where a secret is kept: an environment variable, or a file.
@@ -92,6 +128,10 @@ class SecretPlace:
         if not text:
             raise ConfigError(f"{self.setting}: the variable or file named there is empty")
         return Secret(text)
+
+    def current(self) -> CurrentSecret:
+        """The secret for a client that lives long: it can be read again."""
+        return CurrentSecret.at(self)
 
     def _content(self, file: Path) -> str:
         try:

@@ -39,6 +39,8 @@ I. A client starts its thread before it connects; if it cannot connect, nobody e
 J. At level DEBUG kafka-python logs every request, with PLAIN the password too. So its loggers get a filter
    before a client with a login is created (`hide_logins`;
    `test_debug_records_of_the_library_carry_no_login`).
+K. A client keeps the password that it was created with. So its logins are replaced by ones that read the
+   password again (`logins`; `test_a_password_that_was_rotated_is_used_at_the_next_login`).
 
 What goes wrong in reading is dealt with in `records`: header names that are not UTF-8, and damaged batches.
 """
@@ -55,6 +57,7 @@ from kafka.errors import KafkaError
 
 from streamforest.io.kafka.auth.secrets import hide_logins
 from streamforest.io.kafka.compat.bootstrap import network_client
+from streamforest.io.kafka.compat.logins import use_current_logins
 from streamforest.io.log import CommitInDoubt
 
 log = logging.getLogger(__name__)
@@ -69,6 +72,7 @@ def create_client(maker: Callable[..., Any], **settings: Any) -> Any:
     """
     if "sasl_mechanism" in settings:
         hide_logins()
+        use_current_logins()
     networks: list[Any] = []
 
     def network(**configs: Any) -> Any:

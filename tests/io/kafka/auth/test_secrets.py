@@ -12,11 +12,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.connection import Connection, Security
 from streamforest.io.kafka.auth.secrets import HIDDEN, Secret, SecretPlace, hide_logins
+from streamforest.io.kafka.compat.logins import use_current_logins
 
 WORD = "open-sesame-4711"
 
@@ -114,3 +116,34 @@ def test_debug_records_of_the_library_carry_no_login(caplog: pytest.LogCaptureFi
 
 def test_secrets_are_equal_to_nothing_but_themselves() -> None:
     assert Secret("a") != Secret("a")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_password_that_was_rotated_is_used_at_the_next_login(
+    tmp_path: Path, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_current_logins()
+    file = tmp_path / "password"
+    file.write_text(WORD)
+    security = Security(
+        "SASL_SSL",
+        mechanism=mechanism,
+        user="alice",
+        password=SecretPlace("kafka.sasl_password_file", file=file),
+    )
+    arguments = security.login_arguments()  # of a client that lives on
+    assert WORD not in f"{arguments}{arguments!r}"
+
+    def password() -> str:
+        login = get_sasl_mechanism(mechanism)(host="h", **arguments)
+        if mechanism == "PLAIN":
+            return str(login.auth_bytes().decode().split("\0")[2])
+        return str(login._scram_client.password.decode())
+
+    assert password() == WORD
+    file.write_text("another")
+    assert password() == "another"
+    file.unlink()  # in the middle of being replaced
+    assert password() == WORD
+    assert "the secret that was read before is used" in caplog.text
+    assert WORD not in caplog.text
