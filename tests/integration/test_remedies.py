@@ -244,8 +244,9 @@ def test_the_journal_is_gone_and_a_snapshot_at_exactly_the_last_commit_exists(
     assert "the model keeps all that it has learned" in said
     assert "adopted s-000000000300 as s-000000000301" in done.stdout
     case.feed(150)
-    crash_at(case, 451)  # its recovery needs the new journal
-    case.feed(50)
+    if how == "recreated":
+        crash_at(case, 451)  # its recovery needs the new journal
+        case.feed(50)
     case.drain()
     assert case.last_models() == learned(case.sent)
     exactly_one_answer(case)

@@ -18,6 +18,8 @@ from kafka.net.sasl.msk import AwsMskIamClient, SaslMechanismAwsMskIam
 
 from streamforest.io.kafka.auth.secrets import LoginError
 
+log = logging.getLogger(__name__)
+
 MISSING = "needs botocore: pip install 'streamforest[msk]'"
 _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
 
@@ -46,7 +48,23 @@ def region_of(host: str) -> str | None:
 class IamLogin(SaslMechanismAwsMskIam):  # type: ignore[misc]
     """kafka-python's login, with the region of the broker and errors that say what to do."""
 
+    _reported = ""
+
     def _build_client(self) -> Any:
+        """As kafka-python does it. What is missing is logged, once until it is there: kafka-python keeps
+        it to itself.
+        """
+        try:
+            client = self._signer()
+        except CredentialsError as error:
+            if str(error) != IamLogin._reported:
+                IamLogin._reported = str(error)
+                log.warning("%s", error)
+            raise
+        IamLogin._reported = ""
+        return client
+
+    def _signer(self) -> Any:
         from botocore.exceptions import BotoCoreError
 
         botocore = logging.getLogger("botocore")

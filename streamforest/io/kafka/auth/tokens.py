@@ -9,6 +9,7 @@ token is ever part of a message.
 from __future__ import annotations
 
 import json
+import logging
 import ssl
 import threading
 import time
@@ -26,6 +27,8 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from streamforest.io.kafka.auth.secrets import LoginError, SecretPlace
 from streamforest.text import printable
+
+log = logging.getLogger(__name__)
 
 TIMEOUT = 8.0
 """Seconds that the token endpoint may take; a client's network thread waits for it."""
@@ -109,6 +112,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at = self._expires_at = 0.0
+        self._reported = ""
 
     def __repr__(self) -> str:
         return f"<tokens of {self.credentials.client_id!r}>"
@@ -123,9 +127,18 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
                 try:
                     self._fetch()
                 except TokenError as error:
+                    self._report(error)
                     if error.lasting or now >= self._expires_at:
                         raise
             return self._token
+
+    def _report(self, error: TokenError) -> None:
+        """Log why there is no new token, once until there is one: to kafka-python it is a connection that
+        failed, which it keeps to itself.
+        """
+        if str(error) != self._reported:
+            self._reported = str(error)
+            log.warning("%s", error)
 
     def extensions(self) -> dict[str, str]:
         """What is sent along with the token."""
@@ -139,7 +152,9 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         if not isinstance(token, str) or not (token.isascii() and token.isprintable() and token):
             raise TokenError(f"{self._place()} answers without an access_token", lasting=True)
         life = _life(answer, token)
-        self._token, self.fetched = token, self.fetched + 1
+        if self._reported:
+            log.info("%s gives tokens again", self._place())
+        self._token, self.fetched, self._reported = token, self.fetched + 1, ""
         self._renew_at, self._expires_at = begun + _USED_UP * life, begun + life
 
     def _ask(self) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.connection import Connection, Security
 from streamforest.io.kafka.auth.secrets import HIDDEN, Secret, SecretPlace, hide_logins
 from streamforest.io.kafka.compat.logins import use_current_logins
+from streamforest.observe import logs
 
 WORD = "open-sesame-4711"
 
@@ -122,6 +123,7 @@ def test_secrets_are_equal_to_nothing_but_themselves() -> None:
 def test_a_password_that_was_rotated_is_used_at_the_next_login(
     tmp_path: Path, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    logs.tear_down()  # of a command in an earlier test
     use_current_logins()
     file = tmp_path / "password"
     file.write_text(WORD)

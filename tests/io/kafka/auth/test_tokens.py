@@ -20,6 +20,7 @@ from streamforest.io.kafka.auth.tokens import (
     TokenProvider,
     tokens_of,
 )
+from streamforest.observe import logs
 from streamforest.testing.issuer import Issuer
 
 SECRET = "s~cret/ with: all+sorts&of%signs"
@@ -63,8 +64,10 @@ def test_a_token_is_kept_and_renewed_before_it_is_over(
 
 
 def test_one_that_is_valid_does_while_the_issuer_is_away(
-    issuer: Issuer, place: SecretPlace, clock: list[float]
+    issuer: Issuer, place: SecretPlace, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
+    logs.tear_down()  # of a command in an earlier test
+    caplog.set_level("INFO", "streamforest")
     mine = provider(issuer, place)
     first = mine.token()
     issuer.down = True
@@ -76,6 +79,9 @@ def test_one_that_is_valid_does_while_the_issuer_is_away(
     assert not refused.value.lasting
     issuer.down = False
     assert mine.token() != first
+    warned, mended = caplog.messages  # each once
+    assert "cannot answer now (503)" in warned
+    assert "gives tokens again" in mended
 
 
 def test_a_rotated_secret_is_read_again(
