@@ -102,6 +102,23 @@ class ClassMeans:
                 self.arrays.n[k] = n - 1
         project_all(self.arrays)
 
+    def start_again(self, rows: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
+        """Let the means be those of these rows, which have no gaps. Classes without a row keep theirs.
+
+        The covariance keeps its shape, and new rows soon outweigh what it was made of.
+        """
+        for k in np.unique(labels).tolist():
+            own = rows[labels == k]
+            total = own.sum(axis=0, dtype=np.float64)  # row by row
+            self.arrays.mean[k, : rows.shape[1]] = total / len(own)
+            self.arrays.n[k] = len(own)
+        weight = float(self.arrays.weight[0])
+        if weight > len(rows):
+            self.arrays.scatter[:] *= len(rows) / weight
+            self.arrays.weight[0] = len(rows)
+            self.shrunk_weight = min(self.shrunk_weight, float(len(rows)))
+        project_all(self.arrays)
+
     def add_columns(self, columns: ColumnTable) -> None:
         """New columns begin to count: beyond FULL_WIDTH the inverses become diagonals."""
         if columns.n > ncm_width.FULL_WIDTH and self.arrays.inverse.shape[1] > 1:

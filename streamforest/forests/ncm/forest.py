@@ -27,9 +27,8 @@ class NCMForestClassifier(NCMProcessing):
 
     The forest keeps a memory of rows, and has three experts: the counts of the leaves, the class means,
     and the rows of the leaves as neighbours. Their weights follow what each blend of them got right
-    lately. A tree that is grown anew is swapped in `swap_after` events after it was started, whether it
-    was grown in line or in a thread: the same bits. New labels and features may come at any time; see
-    `streamforest.forests.core.features`. A feature of categories takes eight columns.
+    lately. A tree that is grown anew is swapped in `swap_after` events after it was started, in line or in a
+    thread: the same bits. Labels and features may come at any time. A category takes eight columns.
 
     Parameters
     ----------
@@ -70,8 +69,7 @@ class NCMForestClassifier(NCMProcessing):
         Steps of descent for each row of a node when a plane is fitted (for 100 rows at least, for 1,000 at
         most), and the penalty on the plane's squared length, over the mean squared length of a row. On
         caltech101 and 100 classes of clinc150 (12 and 8 trees) two passes without a penalty reach .819 and
-        .827, these .822 and .830, with single trees 2 and 4 points better, at 1.6 times the training; 24
-        passes .824 and .834 at 5 to 6 times.
+        .827, these .822 and .830 at 1.6 times the training, 24 passes .824 and .834 at 5 to 6 times.
     metric
         How distances are measured. "raw": by the columns as they are. "standardised": divided by their
         variance. "within": divided by their variance within the classes. "full", "full-scaled": by the
@@ -86,6 +84,8 @@ class NCMForestClassifier(NCMProcessing):
         1,024 columns the memory takes no more bytes than `memory` rows of 1,024 columns (16 MB at least),
         and the centroids of all trees take 64 MB at most. `summary()["max_bytes"]` is the bound with the
         features and classes there are.
+    drift
+        Whether old rows that the newest contradict leave memory, trees and class means ("rolling" only).
     pi, node_sampling
         π: the share of splitting nodes that RTST and RUST retrain at a time, drawn by "quality", "size" or
         "uniform" (section 4.5).
@@ -124,8 +124,7 @@ class NCMForestClassifier(NCMProcessing):
         `CapacityError`, and nothing is learned from that event; of the others `on_capacity` decides. So is
         what would make more than 2²⁴ class means, one for each class and column.
     max_text_bytes
-        Bytes that names and categories may take together, and classes by themselves: each as long as
-        it stands in a snapshot, and 128 more.
+        Bytes of names and categories, and of classes: each as long as in a snapshot, and 128 more.
     nonfinite
         NaN and infinities in an event to be learned: "error" refuses it, "missing" takes them as missing.
         NaN in a frame is always missing.
@@ -140,9 +139,8 @@ class NCMForestClassifier(NCMProcessing):
         The category of each class, as far as it is known: `{"lion": "feline", …}`. Events with both labels
         add to it; see `docs/coarse-labels.md`.
     refine
-        The class that an event with only a coarse label is learned under: of the known classes of its
-        category, the one that the forest finds most probable ("own"), that with the nearest mean ("mean"),
-        or that of the nearest labelled row ("nn").
+        The class that an event with only a coarse label is learned under: of the known ones of its category
+        the most probable ("own"), that with the nearest mean ("mean"), or of the nearest labelled row ("nn").
     n_jobs
         Threads over trees, for batches. Changes no bit of any result.
     seed
@@ -156,13 +154,12 @@ class NCMForestClassifier(NCMProcessing):
     balanced .891, strategy "hirf" .890, "igt" .882. `streamforest bench incremental` and `bench hirf` have
     the papers' own protocol.
 
-    What the papers leave open is done so. A leaf that found no split is tested again when it has half as many
-    rows more (IGT). With RUST the plane of an SVM node is fitted anew from the old one; on which side its
-    known classes stood is not stored: it is the side that most of a class' rows go to now.
+    What the papers leave open: a leaf that found no split is tested again when it has half as many rows more
+    (IGT); with RUST the plane of an SVM node is fitted anew from the old one, and a known class stands on the
+    side that most of its rows go to now.
 
-    Two things differ from the papers. hi-RF judges a tree by rows outside of both its bags, the one that
-    grew the splits and the one that filled the leaves. RUST cuts leaves with fewer than µ rows only after
-    all drawn nodes have taken in the new classes.
+    Two things differ from the papers: hi-RF judges a tree by rows outside both its bags, and RUST cuts leaves
+    with fewer than µ rows only after all drawn nodes have taken in the new classes.
 
     References
     ----------
@@ -188,7 +185,8 @@ class NCMForestClassifier(NCMProcessing):
 
     largest = 1e15
     max_means: ClassVar[int] = 1 << 24  # of 12 bytes: 200 MB
-    learning_revision: ClassVar[int] = 3  # 1: full metrics always; 2: SVM without penalty
+    _revision: ClassVar[int] = 2  # 1: without what the forest knows of drift
+    learning_revision: ClassVar[int] = 4  # 2: SVM without penalty; 3: memory without drift
 
     def __init__(
         self,
@@ -208,6 +206,7 @@ class NCMForestClassifier(NCMProcessing):
         svm_penalty: float = 0.003,
         metric: str = "auto",
         memory: int = 10_000,
+        drift: bool = True,
         pi: float = 0.05,
         node_sampling: str = "quality",
         bagging: bool | None = None,
@@ -251,6 +250,7 @@ class NCMForestClassifier(NCMProcessing):
         self.svm_penalty = svm_penalty
         self.metric = metric
         self.memory = memory
+        self.drift = drift
         self.pi = pi
         self.node_sampling = node_sampling
         self.bagging = bagging
@@ -386,7 +386,7 @@ class NCMForestClassifier(NCMProcessing):
         `memory_bytes` is what the rows take, `total_bytes` what all arrays take as allocated, `max_bytes`
         what they can take with the features and classes there are; `metrics` counts trees by metric,
         `expert_weights` are the shares of the experts in the answers, `tree_error` is how often a single
-        tree was wrong lately.
+        tree was wrong lately, `times_forgotten` how often old rows had to go since the stream had changed.
         """
         with self._lock:
             return {
@@ -395,5 +395,6 @@ class NCMForestClassifier(NCMProcessing):
                 "features": len(self._features),
                 "capacity": self._features.totals(),
                 **inspection.summary(self._parts(), self._retraining, len(self._labels)),
+                "times_forgotten": self._forgetting.times,
                 **self._levels.summary(),
             }

@@ -91,7 +91,7 @@ def check(forest: NCMForestClassifier) -> None:
             f"coarse_method={forest.coarse_method!r} with n_sets=0: categories are drawn into sets of "
             "class means, so use n_sets of at least 1, or NCMForestClassifier.paper('rncmf', …)"
         )
-    for name in ("balanced", "mean_vote", "oob_weighting", "grow_kept", "background"):
+    for name in ("balanced", "drift", "mean_vote", "oob_weighting", "grow_kept", "background"):
         if not isinstance(getattr(forest, name), bool):
             raise ParameterError(f"{name}={getattr(forest, name)!r}: use True or False")
     if forest.bagging not in (None, True, False) or (

@@ -17,6 +17,7 @@ from streamforest.forests.ncm import state as ncm_state
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.class_means import ClassMeans
 from streamforest.forests.ncm.column_scales import ColumnTable
+from streamforest.forests.ncm.forgetting import Forgetting
 from streamforest.forests.ncm.retraining import Now, Parts, RetrainScheduler
 from streamforest.forests.ncm.row_memory import RowMemory, memory_seed
 from streamforest.forests.ncm.trees import TreeStore
@@ -29,7 +30,7 @@ from streamforest.kernels.ncm import blending, entry, novelty
 from streamforest.kernels.ncm.blending import BLENDS
 from streamforest.kernels.ncm.entry import ARRAYS, BLEND, JUDGE, STAGE, TREES
 from streamforest.kernels.ncm.layout import TREES as TREE_VOTES
-from streamforest.kernels.ncm.row_memory import padded, stage
+from streamforest.kernels.ncm.row_memory import padded, stage, training_rows
 
 _ONE_LEARNS = np.ones(1, np.bool_)
 
@@ -56,6 +57,8 @@ class NCMProcessing(ExpertForest):
         self._means = ClassMeans()
         self._blend = VoteBlend(parameters["mean_vote"], parameters["neighbours"] > 0)
         self._trees = TreeStore(seeds, params, memory_rows)
+        self._forgetting = Forgetting()
+        self._forgets = bool(parameters["drift"]) and parameters["strategy"] == "rolling"
         self._retraining = RetrainScheduler(parameters, self._parts())
 
     def _parts(self) -> Parts:
@@ -234,6 +237,8 @@ class NCMProcessing(ExpertForest):
         if evicted is not None:
             self._trees.forget(evicted)
         if batch.learning == FULLY:
+            if self._forgets:
+                self._forget()
             self._retraining.end_epoch(self._now())
             self._blend.choose(self._retraining.trees_are_grown)
         else:
@@ -256,6 +261,26 @@ class NCMProcessing(ExpertForest):
             self._trees.forget(gone)
             rows = self._memory.arrays.rows[gone.slots][:, : self._columns.n]
             self._means.withdraw(rows, gone.labels)
+
+    def _forget(self) -> None:
+        """Let go of rows that the newest ones contradict, in memory, trees and class means."""
+        gone = self._forgetting.forget(
+            self._memory, self._columns, self._blend.events, self._n_learned
+        )
+        if gone is None:
+            return
+        self._trees.forget(gone)
+        left = training_rows(
+            self._memory.arrays,
+            self._memory.slots,
+            self._columns.arrays.fill,
+            self._columns.n,
+            np.uint64(0),
+            0,
+            0,
+        )
+        self._means.start_again(left.z, left.label)
+        self._retraining.credit = float(self.n_trees)  # all are of before
 
     def _count_new_columns(self) -> None:
         """New columns begin to count, in trees and class means."""
@@ -287,9 +312,15 @@ class NCMProcessing(ExpertForest):
     # ---- snapshots
 
     def _dump(self) -> dict[str, NDArray[Any]]:
-        return ncm_state.dump(self._parts(), self._retraining, len(self._labels))
+        arrays = ncm_state.dump(self._parts(), self._retraining, len(self._labels))
+        return arrays | self._forgetting.dump() if self._forgets else arrays
 
     def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
+        self._restore_revision(take, self._revision)
+
+    def _restore_revision(self, take: Callable[..., NDArray[Any]], revision: int) -> None:
+        if self._forgets and revision > 1:
+            self._forgetting.restore(take, self._n_learned)
         ncm_state.restore(
             self._parts(),
             self._retraining,

@@ -135,10 +135,12 @@ class RowMemory:
 
     def withdraw(self, numbers: list[int], learned: int) -> Evicted | None:
         """Remove the rows of these numbers that are still there."""
-        order = self.slots
-        chosen = np.isin(self.arrays.number[order], numbers)
+        return self._remove(np.isin(self.arrays.number[self.slots], numbers), learned)
+
+    def _remove(self, chosen: NDArray[np.bool_], learned: int) -> Evicted | None:
         if not chosen.any():
             return None
+        order = self.slots
         slots = order[chosen].copy()
         gone = Evicted(learned, slots, self.arrays.label[slots], self.arrays.number[slots])
         self.of_class -= np.bincount(gone.labels, minlength=len(self.of_class))
@@ -148,6 +150,18 @@ class RowMemory:
         self.n = len(rest)
         self.evicted.append(gone)
         return gone
+
+    def forget_before(self, number: int, keep: int, learned: int) -> Evicted | None:
+        """Remove rows before this number, but for the newest `keep` of each class."""
+        order = self.slots
+        labels = self.arrays.label[order]
+        newest = np.argsort(labels[::-1], kind="stable")  # by class, newest first
+        sorted_labels = labels[::-1][newest]
+        first = np.searchsorted(sorted_labels, sorted_labels)  # where each class begins
+        rank = np.empty(len(order), np.int64)
+        rank[newest] = np.arange(len(order)) - first
+        old = (self.arrays.number[order] < number) & (rank[::-1] >= keep)
+        return self._remove(old, learned)
 
     def release(self, oldest: int) -> None:
         """Free the slots of rows that were evicted before the oldest job was started."""
