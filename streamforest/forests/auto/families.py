@@ -48,6 +48,7 @@ def plant(forest: Any, seed: int) -> tuple[Forest, Forest]:
         n_trees=ncm_trees(forest.n_trees),
         memory=forest.memory,
         swap_after=forest.swap_after,
+        drift=forest.drift,
         seed=seed,
         **common,
     )

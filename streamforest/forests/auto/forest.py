@@ -21,10 +21,10 @@ from streamforest.forests.core.parameters import MAX_TEXT_BYTES, check_number
 from streamforest.forests.core.serialization import demand
 from streamforest.forests.ncm.forest import NCMForestClassifier
 from streamforest.forests.stream.forest import StreamForestClassifier
-from streamforest.kernels.auto.blending import VOICES
+from streamforest.kernels.auto.blending import AGES, VOICES
 from streamforest.kernels.core.operations import LEARN, PREDICT
 
-_OWN_REVISION = 1  # of the blend; see `learning_revision`
+_OWN_REVISION = 2  # of the blend, see `learning_revision`; 1: young classes were as all others
 _RECENT_DECAY = 0.998
 _RECENT = len(FAMILIES)  # the voice of the recent neighbours
 
@@ -37,12 +37,12 @@ class AutoForestClassifier(Forest):
     both learn every event, on one table of features and labels, and their posteriors are added up. A third
     voice is a short memory, the nearest of the last 32 to 512 rows: it knows of a change before any forest
     does. The share of each voice follows the blends that were right lately, so that nobody has to choose,
-    and where they make different mistakes the sum is ahead of all.
+    and where they make different mistakes the sum is ahead of all. Classes of a few rows have a lift by the
+    same rule: their votes count up to sixteen times, as long as that is right.
 
     Each family is to the last bit the forest of that kind with the same seed and parameters, until the NCM
     forest rests: where no blend with it has been right more often than the stream forest for 1,024 events,
-    it takes part in every eighth epoch of 64 events only, until it is worth its time again. Of new classes,
-    features and categories it learns at once.
+    it takes part in every eighth epoch of 64 events only, until it is worth its time again or a class comes.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class AutoForestClassifier(Forest):
     ring_rows, max_ring_bytes, max_plain_bytes, max_nodes
         Bounds of the stream forest; see `StreamForestClassifier`.
     drift
-        Whether trees of the stream forest are challenged.
+        Whether trees of the stream forest are challenged, and old rows of the NCM forest may go.
     memory, swap_after, background
         Rows that the NCM forest keeps, and how its trees are grown anew; see `NCMForestClassifier`.
     max_classes, max_features, max_categories
@@ -93,7 +93,7 @@ class AutoForestClassifier(Forest):
     >>> from streamforest import AutoForestClassifier
     >>> model = AutoForestClassifier(n_trees=10, seed=1)
     >>> evaluate.progressive_val_score(datasets.ImageSegments().take(1000), model, metrics.Accuracy())
-    Accuracy: 92.89%
+    Accuracy: 92.99%
     >>> 0.1 < model.shares()["ncm"] < 0.3
     True
     """
@@ -102,6 +102,7 @@ class AutoForestClassifier(Forest):
     max_means: ClassVar[int] = NCMForestClassifier.max_means
     tells_novelty: ClassVar[bool] = True
     _cuts_epochs: ClassVar[bool] = True
+    _revision: ClassVar[int] = 2
     # revisions only rise, so that the sum is another one whenever any of them is
     learning_revision: ClassVar[int] = (
         StreamForestClassifier.learning_revision
@@ -300,7 +301,7 @@ class AutoForestClassifier(Forest):
     # ---- snapshots
 
     def _dump(self) -> dict[str, NDArray[Any]]:
-        arrays = {"tree.seed": self._seeds, **self._blend.dump()}
+        arrays = {"tree.seed": self._seeds, **self._blend.dump(len(self._labels))}
         arrays["family.revisions"] = np.array([family._revision for family in self._families])
         arrays |= self._recent.dump(self._n_learned, len(self._features))
         arrays |= self._rest.dump(self._families[1]._n_learned)
@@ -309,17 +310,21 @@ class AutoForestClassifier(Forest):
         return arrays
 
     def _restore(self, take: Callable[..., NDArray[Any]]) -> None:
+        self._restore_revision(take, self._revision)
+
+    def _restore_revision(self, take: Callable[..., NDArray[Any]], revision: int) -> None:
         self._plant(take("tree.seed", np.uint64, self.n_trees))  # without a seed they were drawn
-        self._blend.restore(take, self._n_learned - epoch_start(self._n_learned))
         classes = len(self._labels)
+        begun = epoch_start(self._n_learned)
+        self._blend.restore(take, self._n_learned - begun, classes, revision)
         self._recent.restore(take, self._n_learned, self._features, classes)
-        of_ncm = self._rest.restore(take, self._n_learned, self._features, classes)
+        of_ncm = self._rest.restore(take, self._n_learned, self._features, classes, revision)
         revisions = take("family.revisions", np.int64, len(FAMILIES)).tolist()
         learned = (self._n_learned, of_ncm)
-        for name, family, revision, rows in zip(FAMILIES, self._families, revisions, learned):
-            demand(1 <= revision <= family._revision, "family.revisions")
+        for name, family, own, rows in zip(FAMILIES, self._families, revisions, learned):
+            demand(1 <= own <= family._revision, "family.revisions")
             family._n_learned = rows
-            family._restore_revision(taking(take, name), revision)
+            family._restore_revision(taking(take, name), own)
             family._scratch()
 
     # ---- looking inside
@@ -334,7 +339,8 @@ class AutoForestClassifier(Forest):
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest.
 
-        `shares` is the say of each family and of the recent neighbours in an answer, `ncm_rests` whether
+        `shares` is the say of each family and of the recent neighbours in an answer, `young_lifts` what the
+        votes of classes of fewer than so many rows are multiplied by, `ncm_rests` whether
         the NCM forest rests, `recent_rows` the rows that the neighbours look at, `total_bytes` what all
         arrays take as allocated, and `families` has the summary of each.
         """
@@ -348,6 +354,10 @@ class AutoForestClassifier(Forest):
                 "capacity": self._features.totals(),
                 "nodes": sum(of_it["nodes"] for of_it in families.values()),
                 "shares": {name: round(share, 4) for name, share in self.shares().items()},
+                "young_lifts": {
+                    str(age): round(lift, 2)
+                    for age, lift in zip(AGES.tolist(), self._blend.lift.tolist())
+                },
                 "ncm_rests": self._rest.resting,
                 "recent_rows": self._recent.rows,
                 "total_bytes": self._recent.nbytes

@@ -3,9 +3,10 @@
 On a stream that drifts, or of noise, its trees are grown anew all the time and are wrong all the same. What
 it is worth are the hits by which the best blend with it is ahead of the stream forest alone, of some 1,000
 events. When they have been below 2 for 16 epochs it rests: it takes part in every eighth epoch only, where it
-answers, learns and is judged as ever, and wakes when it is worth 4 again. Whatever is new to the stream (a
-class, a feature, a category) it is told at once, so that it knows of all that there is. Which rows those are
-follows from learned rows alone.
+answers, learns and is judged as ever, and wakes when it is worth 4 again, or when a class comes: it is quick
+to know new ones, and cannot show that while it rests. Whatever is new to the stream (a class, a feature, a
+category) it is told at once, so that it knows of all that there is. Which rows those are follows from
+learned rows alone.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Resting:
         self.resting = False
         self.quiet = 0  # epochs in a row in which it was worth nothing
         self.classes = self.features = 0
+        self.counted = 0  # classes as of the last epoch
         self.complete = False  # whether every feature has had a value
         self.codes = np.zeros(0, np.int64)  # categories of each feature
         self.valued = np.zeros(0, np.bool_)  # features that have had a value
@@ -46,6 +48,9 @@ class Resting:
 
     def end_epoch(self, learned: int, took_part: bool, worth: float) -> None:
         """Decide from what it is `worth`, in hits, whether it rests from now on."""
+        if self.classes > self.counted:
+            self.counted, self.quiet, self.resting = self.classes, 0, False
+            return
         if not took_part or learned < EPOCH:
             return
         self.quiet = min(self.quiet + 1, _EPOCHS) if worth < _RESTS else 0
@@ -116,14 +121,21 @@ class Resting:
 
     def dump(self, learned: int) -> dict[str, NDArray[Any]]:
         """The arrays of a snapshot; `learned` are the rows that the family has learned."""
-        return {"resting.counters": np.array([self.resting, self.quiet, learned], np.int64)}
+        return {"resting.counters": np.array([self.resting, self.quiet, learned, self.counted])}
 
     def restore(
-        self, take: Callable[..., NDArray[Any]], learned: int, table: FeatureTable, classes: int
+        self,
+        take: Callable[..., NDArray[Any]],
+        learned: int,
+        table: FeatureTable,
+        classes: int,
+        revision: int,
     ) -> int:
-        """The same back, and the rows that the family has learned."""
-        resting, quiet, of_family = take("resting.counters", np.int64, 3).tolist()
+        """The same back, and the rows that the family has learned. Revision 1 did not count classes."""
+        counters = take("resting.counters", np.int64, 3 if revision == 1 else 4).tolist()
+        resting, quiet, of_family, self.counted = (*counters, classes)[:4]
         demand(resting in (0, 1) and 0 <= quiet <= _EPOCHS, "resting.counters")
+        demand(0 <= self.counted <= classes, "resting.counters")
         demand(classes <= of_family <= learned, "resting.counters")
         self.resting, self.quiet = bool(resting), quiet
         self.classes, self.features = classes, len(table)

@@ -27,8 +27,9 @@ from streamforest.forests.auto.resting import Resting
 from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.engine import next_boundary
 from streamforest.forests.core.features import FeatureTable
+from streamforest.forests.ncm.forgetting import Forgetting
 from streamforest.forests.persistence.snapshot import decode, encode
-from streamforest.kernels.auto.blending import SHARES
+from streamforest.kernels.auto.blending import AGES, LIFTS, SHARES
 
 
 def _turning(n: int, seed: int = 0) -> tuple[Any, list[int]]:
@@ -65,18 +66,60 @@ def test_the_answer_is_the_blend_of_all_by_fading_hits() -> None:
     other = NCMForestClassifier(n_trees=ncm_trees(3), seed=2).advance(X, labels)
     index = {label: k for k, label in enumerate(both.classes_)}
     near = _recent_alone(X, [index[label] for label in labels], len(index))
-    blends = [_Plain(0.999), _Plain(0.998)]
+    blends, lift = [_Plain(0.999), _Plain(0.998)], _PlainLift(len(index))
     begun = 0
     for i, label in enumerate(labels):
         forests = blends[0].mixed(one[i], other[i])
-        np.testing.assert_allclose(answers[i], blends[1].mixed(forests, near[i]), atol=1e-8)
+        lifted = lift.lifted(forests)
+        np.testing.assert_allclose(answers[i], blends[1].mixed(lifted, near[i]), atol=1e-8)
         blends[0].judge(one[i], other[i], index[label])
-        blends[1].judge(forests, near[i], index[label])
+        blends[1].judge(lifted, near[i], index[label])
+        lift.judge(forests, index[label])
         if i + 1 == next_boundary(i):
-            for blend in blends:
+            for blend in (*blends, lift):
                 blend.end_epoch(i + 1 - begun)
             begun = i + 1
-    assert all(len(blend.seen) > 5 for blend in blends)  # the shares have moved
+    assert all(len(blend.seen) > 5 for blend in (*blends, lift))  # the shares have moved
+
+
+def test_a_young_class_is_believed_sooner() -> None:
+    """Recall of the first ten events of a class, where one comes every 40 events."""
+    rng = np.random.default_rng(5)
+    centres = rng.normal(0, 1.6, (30, 6))
+    y = np.array([rng.integers(0, min(30, 2 + i // 40)) for i in range(1_500)])
+    X = centres[y] + rng.normal(0, 1, (1_500, 6))
+    forest = AutoForestClassifier(n_trees=5, seed=1)
+    plain = AutoForestClassifier(n_trees=5, seed=1)
+    plain._blend.lift_hits[:, 0] = 1e9  # a lift of one, for ever
+    plain._blend._settle()
+
+    def first_ten(model: AutoForestClassifier) -> float:
+        posteriors = model.advance(X, y)
+        best = np.array(list(model.classes_))[posteriors.argmax(axis=1)]
+        age = np.array([int((y[:i] == y[i]).sum()) for i in range(len(y))])
+        young = (age >= 1) & (age <= 10) & (np.arange(len(y)) > 100)
+        return float((best == y)[young].mean())
+
+    assert first_ten(forest) > first_ten(plain) + 0.01
+    lifts = forest.summary()["young_lifts"]
+    assert list(lifts) == ["5", "20", "80"]
+    assert lifts["5"] > 1.5
+
+
+def test_a_new_class_wakes_the_family_that_rests() -> None:
+    rest = Resting()
+    rest.classes = rest.counted = 3
+    rest.resting, rest.quiet = True, 16
+    rest.end_epoch(640, False, 0.0)
+    assert rest.resting
+    rest.classes = 4
+    rest.end_epoch(704, False, 0.0)
+    assert not rest.resting
+    for _ in range(15):
+        rest.end_epoch(768, True, 0.0)
+        assert not rest.resting
+    rest.end_epoch(768, True, 0.0)
+    assert rest.resting
 
 
 class _Plain:
@@ -101,6 +144,49 @@ class _Plain:
     def end_epoch(self, events: int) -> None:
         self.hits = [self.decay**events * h + f for h, f in zip(self.hits, self.fresh)]
         self.fresh = [0] * len(SHARES)
+
+
+class _PlainLift:
+    """What young classes have more, with Python's numbers."""
+
+    def __init__(self, classes: int) -> None:
+        self.rows = [0] * classes
+        self.hits = [[0.0] * len(LIFTS) for _ in AGES]
+        self.fresh = [[0] * len(LIFTS) for _ in AGES]
+        self.seen: set[float] = set()
+
+    def _of_age(self) -> list[float]:
+        out = []
+        for hits in self.hits:
+            weight = [np.exp(0.5 * h) / lift for h, lift in zip(hits, LIFTS)]
+            logs = sum(w * np.log(lift) for w, lift in zip(weight, LIFTS))
+            out.append(float(np.exp(logs / sum(weight))))
+        return out
+
+    def _age(self, k: int) -> int:
+        return sum(self.rows[k] >= age for age in AGES.tolist())
+
+    def lifted(self, posterior: Any) -> Any:
+        by = [*self._of_age(), 1.0]
+        self.seen.add(round(by[0], 3))
+        out = np.array([p * by[self._age(k)] for k, p in enumerate(posterior)])
+        return out / max(out.sum(), 1e-300)
+
+    def judge(self, posterior: Any, y: int) -> None:
+        for a in range(len(AGES)):
+            if any(p > 0 and self._age(k) == a for k, p in enumerate(posterior)):
+                for s, lift in enumerate(LIFTS):
+                    by = [*self._of_age(), 1.0]
+                    by[a] = lift
+                    out = [p * by[self._age(k)] for k, p in enumerate(posterior)]
+                    self.fresh[a][s] += int(np.argmax(out)) == y
+        self.rows[y] += 1
+
+    def end_epoch(self, events: int) -> None:
+        for hits, fresh in zip(self.hits, self.fresh):
+            for s in range(len(LIFTS)):
+                hits[s] = 0.9998**events * hits[s] + fresh[s]
+                fresh[s] = 0
 
 
 def _recent_alone(X: Any, y: list[int], classes: int) -> Any:
@@ -219,6 +305,9 @@ def test_a_family_that_was_interrupted_is_told(
         ("blend.hits", 9, 565.0),
         ("blend.fresh", 0, -1),
         ("blend.fresh", 3, 37),
+        ("blend.class_rows", 0, 81),
+        ("blend.lift_hits", 4, 5065.0),
+        ("blend.lift_fresh", 2, 37),
         ("recent.rows", 0, float("inf")),
         ("recent.labels", 0, 99),
         ("recent.hits", 0, 34.0),
@@ -228,10 +317,13 @@ def test_a_family_that_was_interrupted_is_told(
         ("resting.counters", 0, 2),
         ("resting.counters", 1, 17),
         ("resting.counters", 2, 101),
+        ("resting.counters", 3, 99),
         ("family.revisions", 0, 0),
         ("family.revisions", 1, 99),
         ("stream.tree.active", 0, 2),
         ("ncm.memory.number", 0, -1),
+        ("ncm.forgetting.tally", 0, -1.0),
+        ("ncm.forgetting.counters", 0, 1_025),
     ],
 )
 def test_damage_is_refused(field: str, at: int, value: Any) -> None:
@@ -278,12 +370,15 @@ def _noise(n: int) -> tuple[list[dict[str, Any]], list[str]]:
         if i > 2_200:
             x["later"] = float(i % 5)
         xs.append(x)
-        ys.append(f"{y}" if i < 1_600 or i % 97 else f"new {i // 300}")
+        ys.append(f"{y}" if i < 2_500 or i % 97 else "new")  # which wakes it for 1,024 events
     return xs, ys
 
 
-def test_a_forest_without_a_say_rests_whatever_the_batches() -> None:
-    n = 2_600
+def test_a_forest_without_a_say_rests_whatever_the_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Forgetting, "forget", lambda *parts: None)  # or it would have a say
+    n = 3_700
     xs, ys = _noise(n)
     runs = []
     for cut in (1, 7, 500):
