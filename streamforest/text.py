@@ -67,9 +67,18 @@ def nearest(name: str, valid: Sequence[str]) -> str:
     >>> nearest("colour", ["n_trees", "seed"])
     'valid are n_trees, seed'
     """
+    return guess(name, valid) or f"valid are {', '.join(valid)}"
+
+
+def guess(name: str, valid: Sequence[str]) -> str:
+    """The closest of the valid names, as a question; empty if none is close.
+
+    >>> guess("clas", ["weight", "class"]), guess("clas", ["weight"])
+    ('did you mean class?', '')
+    """
     close = difflib.get_close_matches(name[:_MAX_NAME], valid, n=1)
     close += [one for one in valid if len(name) > 3 and name in one]
-    return f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"
+    return f"did you mean {printable(close[0])}?" if close else ""
 
 
 KEPT = 128

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,6 +19,8 @@ from streamforest.observe.server import MetricsServer, Observed
 from streamforest.observe.telemetry import Listener, Listeners
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.config.schema import RunTable
+
+log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9108
 
@@ -44,6 +47,8 @@ class LivePage:
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{serving.port}/"
         if asked:
             click.echo(f"live page: {self.address}", err=True)
+        else:  # a consumer, all of whose lines are log records
+            log.info("live page: %s", self.address)
 
     def __enter__(self) -> LivePage:
         return self

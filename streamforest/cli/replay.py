@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from streamforest.cli.arguments import check_servers
 from streamforest.datasets import get_spec, unavailable
+from streamforest.errors import ConfigError
 from streamforest.io.codec.events import Format
 from streamforest.io.features.rules import FeatureRules
 from streamforest.io.kafka.auth.connection import Connection
@@ -23,6 +24,7 @@ from streamforest.io.kafka.topics import DEFAULT_PARTITIONS
 from streamforest.io.sources.dataset import ClassSchedule, RecordedSource, Source
 from streamforest.io.sources.opening import LINES, SUFFIXES, TABLES, open_file
 from streamforest.io.sources.scheduled import ScheduledFile
+from streamforest.io.sources.tables import MissingColumnError
 from streamforest.io.tools.replay import ReplayOptions
 from streamforest.io.tools.replay import replay as send
 from streamforest.runtime.config.kafka_auth import connection_from
@@ -214,7 +216,11 @@ def replay(
             known = {key: value for key, value in given.items() if value is not None}
             schedule = ClassSchedule(_order(order), **known)
         if source.endswith(SUFFIXES):
-            opened = open_file(Path(source), events, rules)
+            try:
+                opened = open_file(Path(source), events, rules)
+            except MissingColumnError as error:  # no pipeline file, whose setting it names
+                option = f"--{error.key}-column"
+                raise ConfigError(f"{option} {error.name!r}: {error.problem}") from None
             if schedule is not None:
                 opened = ScheduledFile(opened, schedule, rules)
         else:

@@ -130,6 +130,25 @@ def test_an_option_without_effect_is_refused(
     assert not sent.calls
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--label-column", "clas"], "--label-column 'clas': e.csv has no such column; it has"),
+        ([], "--label-column 'y': e.csv has no such column; it has a, class"),
+        (["--label-column", "class", "--id-column", "n"], "--id-column 'n': e.csv has no such"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named_by_its_option(
+    sent: Sent, arguments: list[str], message: str
+) -> None:
+    Path("e.csv").write_text("a,class\n1,x\n")
+    done = invoke("e.csv", *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert "features." not in done.stderr
+    assert not sent.calls
+
+
 def test_an_order_leaves_the_rest_of_the_files_schedule_alone(sent: Sent) -> None:
     path = written(PIPELINE + "[source.schedule]\nfirst = 3\nevery = 7\nseed = 5\n")
     assert invoke(path, "--order", "random", "--every", "9").exit_code == 0

@@ -78,8 +78,10 @@ def test_metrics_are_served_by_the_names_that_are_set(monkeypatch: pytest.Monkey
     assert invoke("--max-events", "40").exit_code == 0
     assert asked == [], "a file run has none unless it is told to"
     set_ = ("metrics.port=9107", "metrics.host=::1", 'metrics.allowed_hosts=["consumer"]')
-    assert invoke("--max-events", "40", *(a for s in set_ for a in ("--set", s))).exit_code == 0
+    done = invoke("--max-events", "40", *(a for s in set_ for a in ("--set", s)))
+    assert done.exit_code == 0
     assert asked == [("::1", 9107, ("consumer",))]
+    assert "live page: http://[::1]:9107/" in done.stderr
     asked.clear()
     told = invoke("--max-events", "40", "--page").stderr
     assert asked == [("127.0.0.1", 9108, ())]

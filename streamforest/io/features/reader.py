@@ -26,7 +26,7 @@ from streamforest.io.features.layout import (
 from streamforest.io.features.profile import ROWS
 from streamforest.io.features.rules import FeatureRules
 from streamforest.jsonable import count, rows
-from streamforest.text import printable, shown
+from streamforest.text import guess, printable, shown
 
 _WITHOUT_LABEL = 100  # records after which a stream without any label is warned of
 _MAX_KEYS = 40
@@ -178,11 +178,11 @@ class EventReader:
         if self._label_warned or self.labelled or self._labels or not self.seen:
             return []
         self._label_warned = True
-        keys = ", ".join(map(shown, self._keys))
+        keys, meant = ", ".join(map(shown, self._keys)), guess(self.rules.label, self._keys)
         return [
             f"none of the first {self.seen:,} records has the label {shown(self.rules.label)} "
             f"(features.label), so nothing is learned; their fields are {keys}: set features.label to "
-            "the one that holds the label"
+            f"the one that holds the label{'; ' * bool(meant)}{meant}"
         ]
 
     def take_warnings(self) -> list[str]:

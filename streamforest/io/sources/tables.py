@@ -13,7 +13,7 @@ from streamforest.io.codec.events import BOUNDS, Bounds
 from streamforest.io.features.rules import FeatureRules
 from streamforest.io.sources.dataset import RecordedRow
 from streamforest.io.sources.files import FileSource
-from streamforest.text import printable
+from streamforest.text import guess, printable
 
 DEFAULT_RULES = FeatureRules()
 
@@ -30,6 +30,14 @@ class TableSource(FileSource):
     ) -> None:
         self._rules, self._bounds = rules, bounds
         super().__init__(path, events)
+
+
+class MissingColumnError(ConfigError):
+    """A table lacks the column that is to be its label, its id or its coarse label (the `key`)."""
+
+    def __init__(self, key: str, name: str, problem: str) -> None:
+        super().__init__(f"features.{key} = {name!r}: {problem}")
+        self.key, self.name, self.problem = key, name, problem
 
 
 def check_columns(path: Path, names: Sequence[str], rules: FeatureRules) -> None:
@@ -57,9 +65,12 @@ def check_columns(path: Path, names: Sequence[str], rules: FeatureRules) -> None
         wanted.append(("coarse", rules.coarse))
     for key, path_of in wanted:
         if path_of not in names and path_of.split(".")[0] not in names:
-            columns = printable(", ".join(names))
-            raise ConfigError(
-                f"features.{key} = {path_of!r}: {path} has no such column; it has {columns}"
+            meant = guess(path_of, names)
+            raise MissingColumnError(
+                key,
+                path_of,
+                f"{path} has no such column; it has {printable(', '.join(names))}"
+                + (f"; {meant}" if meant else ""),
             )
 
 

@@ -231,3 +231,12 @@ def test_a_dry_run_says_what_would_become_of_the_first_records() -> None:
     assert len(found.warnings) == 1
     unnamed = sample(several, decode_by(FeatureRules()), EventReader())
     assert any("has the label 'y'" in warning for warning in unnamed.warnings)
+
+
+def test_a_label_that_no_record_has_is_named_with_the_field_that_may_be_meant() -> None:
+    for fields, meant in (({"a": 1, "class": "x"}, "; did you mean class?"), ({"a": 1}, "")):
+        rules = FeatureRules(label="clas")
+        reader = EventReader(rules)
+        reader.read(records(fields)[0], decode_by(rules))
+        (warning,) = reader.finish()
+        assert warning.endswith(f"set features.label to the one that holds the label{meant}")

@@ -47,6 +47,10 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match="has no such column; it has a, b"):
         open_file(tmp_path / "e.csv")
+    named = FeatureRules(label="clas")
+    (tmp_path / "e.csv").write_text("a,b,class\n1,2,x\n")
+    with pytest.raises(ConfigError, match=r"label = 'clas': .* a, b, class; did you mean class\?"):
+        open_file(tmp_path / "e.csv", None, named)
     with pytest.raises(ConfigError, match="ends in"):
         open_file(tmp_path / "e.txt")
 

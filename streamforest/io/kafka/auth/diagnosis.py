@@ -35,9 +35,7 @@ QUIET = 2.0
 _MAX_SERVERS = 10
 _NAME_CODES = (62, 64)  # OpenSSL: host name mismatch, IP address mismatch
 _EXPIRED_CODES = (9, 10)  # not yet valid, expired
-_START_ONE = (
-    "start it (for trying out: streamforest broker start), or correct kafka.bootstrap_servers"
-)
+_USUAL_PORT = 9092
 _announced: set[str] = set()  # servers that a log line has named and that have not answered since
 
 
@@ -111,9 +109,19 @@ def _summary(found: Mapping[str, Trouble], servers: Sequence[str]) -> Trouble:
         same = len(set(reasons.values())) == 1
         places = [server if same else f"{server} ({why})" for server, why in reasons.items()]
         why = f": {first.nobody}" if same else ""
-        return Trouble(f"no broker at {', '.join(places)}{why}; {_START_ONE}", lasting=False)
+        remedy = _start_one(_host_and_port(servers[0])[1])
+        return Trouble(f"no broker at {', '.join(places)}{why}; {remedy}", lasting=False)
     rest = ", ".join(server for server in servers if server != next(iter(found)))
     return Trouble(f"{first.text} (also tried without success: {rest})", lasting=False)
+
+
+def _start_one(port: int) -> str:
+    """What to do where nothing listens: the command with which a broker would listen there."""
+    option = f" --port {port}" if port != _USUAL_PORT else ""
+    return (
+        f"start it (for trying out: streamforest broker start{option}), or correct "
+        "kafka.bootstrap_servers"
+    )
 
 
 def _host_and_port(server: str) -> tuple[str, int]:
@@ -162,7 +170,9 @@ def _try(host: str, port: int, security: Security, sent_from: str = "") -> Troub
         )
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        return Trouble(f"no broker at {address}: {why}; {_START_ONE}", lasting=False, nobody=why)
+        return Trouble(
+            f"no broker at {address}: {why}; {_start_one(port)}", lasting=False, nobody=why
+        )
     with closing(probe):
         trouble = (
             _encrypt(probe, address, host, port, security)

@@ -47,7 +47,10 @@ def test_all_servers_that_are_not_there_are_named() -> None:
     assert trouble.text.startswith(
         f"no broker at {where[0]}, {where[1]}: connection refused; start"
     )
-    assert trouble.text.endswith("or correct kafka.bootstrap_servers")
+    port = where[0].partition(":")[2]
+    assert trouble.text.endswith(
+        f"(for trying out: streamforest broker start --port {port}), or correct kafka.bootstrap_servers"
+    )
     assert mixed is not None
     assert f"{where[0]} (connection refused), none.invalid:9092 (no such host)" in mixed.text
 
