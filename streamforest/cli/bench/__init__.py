@@ -45,6 +45,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
         "streamforest.cli.bench.pipeline:pipeline",
         "Throughput on a real broker against the sum of its parts; stalls by snapshots.",
     ),
+    "serve": (
+        "streamforest.cli.bench.serving:serve",
+        "Answers over HTTP: rate and latency, beside FastAPI with a River model.",
+    ),
     "soak": (
         "streamforest.cli.bench.pipeline:soak",
         "Memory and latency over time: steady rate, late labels, a rebalance every minute.",

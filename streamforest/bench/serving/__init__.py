@@ -1,0 +1,1 @@
+"""Answers over HTTP: `streamforest serve` beside a plain FastAPI server with a River model."""
