@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from integration.operated import Case, learned
-from integration.oracle import read_all, read_output
+from integration.oracle import blocks, read_all, read_output
 from integration.waiting import until
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -265,3 +265,21 @@ def test_the_events_topic_was_recreated(case: Case) -> None:
     assert "the topic was deleted and recreated" in said
     case.drain()
     assert case.last_models() == learned(case.sent)
+
+
+@pytest.mark.slow
+def test_one_partition_of_a_pipeline_with_a_forest_for_each(case: Case) -> None:
+    text = case.path.read_text(encoding="utf-8")
+    case.path.write_text(text.replace("[model]", 'model_scope = "partition"\n[model]'))
+    case.feed(200)
+    assert run(case).exit_code == 0
+    case.feed(100)
+    delete_before(case, case.topic, 250)
+    said, done = remedied(case)
+    assert "s-000000000200 --from earliest --partition 0`" in said
+    assert "50 records will not be read" in done.stdout
+    assert run(case).exit_code == 0
+    name = case.standing()["snapshot"]
+    file = case.folder / "run" / "partition-0" / "snapshots" / f"{name}.safetensors"
+    assert blocks(file.read_bytes()) == learned(case.sent[:200], case.sent[250:])
+    exactly_one_answer(case, gone=50)
