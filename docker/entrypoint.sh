@@ -5,4 +5,9 @@ set -eu
 mkdir -p /tmp/numba
 cp -R /opt/numba/. /tmp/numba/
 export NUMBA_CACHE_DIR=/tmp/numba
+if [ -f /opt/numba/cpu ]; then
+    NUMBA_CPU_NAME=$(cat /opt/numba/cpu)
+    NUMBA_CPU_FEATURES=
+    export NUMBA_CPU_NAME NUMBA_CPU_FEATURES
+fi
 exec streamforest "$@"

@@ -12,9 +12,11 @@ from streamforest.forests.core.base import Forest
 from streamforest.forests.core.engine import next_boundary
 from streamforest.forests.ncm.forest import NCMForestClassifier
 from streamforest.forests.stream.forest import StreamForestClassifier
+from streamforest.kernels.core import beside
 from streamforest.kernels.core.operations import PREDICT
 
 FAMILIES = ("stream", "ncm")
+_COMPILE_NCM = "import streamforest; streamforest.NCMForestClassifier(seed=0).warm_up()"
 _OP_PREDICT = np.full(1, PREDICT, np.uint8)
 
 
@@ -57,6 +59,22 @@ def plant(forest: Any, seed: int) -> tuple[Forest, Forest]:
         family._features, family._labels = forest._features, forest._labels
         family._scratch()
     return families
+
+
+def compile_beside() -> None:
+    """On a machine's first start, have the NCM forest's kernels compiled by a second process."""
+    beside.start("ncm.entry", "NCM forest", _COMPILE_NCM)
+
+
+def warm_up(forest: Any) -> None:
+    """Compile, or load, all that an auto forest calls."""
+    compile_beside()
+    stream, ncm = forest._families
+    stream.warm_up()
+    other = forest.clone()
+    other.advance(np.zeros((2, 1)), ["a", "b"])
+    other.learn_one({0: 1.0}, "a")
+    ncm.warm_up()
 
 
 def ncm_trees(n_trees: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.auto import families
 from streamforest.forests.auto.blend import Blend
 from streamforest.forests.auto.families import FAMILIES, epoch_start, plant, scores_of, taking
 from streamforest.forests.auto.recent import RecentNeighbours
@@ -277,11 +278,7 @@ class AutoForestClassifier(Forest):
 
     def warm_up(self) -> None:
         """Compile, or load, all that this forest will ever call, so that no event has to wait."""
-        for family in self._families:
-            family.warm_up()
-        other = self.clone()
-        other.advance(np.zeros((2, 1)), ["a", "b"])
-        other.learn_one({0: 1.0}, "a")
+        families.warm_up(self)
 
     # ---- how new an event is
 
@@ -345,14 +342,14 @@ class AutoForestClassifier(Forest):
         arrays take as allocated, and `families` has the summary of each.
         """
         with self._lock:
-            families = {name: family.summary() for name, family in zip(FAMILIES, self._families)}
+            of_each = {name: family.summary() for name, family in zip(FAMILIES, self._families)}
             return {
                 "trees": sum(family.n_trees for family in self._families),
                 "events": self._n_learned,
                 "classes": len(self._labels),
                 "features": len(self._features),
                 "capacity": self._features.totals(),
-                "nodes": sum(of_it["nodes"] for of_it in families.values()),
+                "nodes": sum(of_it["nodes"] for of_it in of_each.values()),
                 "shares": {name: round(share, 4) for name, share in self.shares().items()},
                 "young_lifts": {
                     str(age): round(lift, 2)
@@ -361,8 +358,8 @@ class AutoForestClassifier(Forest):
                 "ncm_rests": self._rest.resting,
                 "recent_rows": self._recent.rows,
                 "total_bytes": self._recent.nbytes
-                + sum(of_it["total_bytes"] for of_it in families.values()),
-                "families": families,
+                + sum(of_it["total_bytes"] for of_it in of_each.values()),
+                "families": of_each,
                 **self._levels.summary(),
             }
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.auto.families import compile_beside
 from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.capacity import CATEGORY
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.serialization import LARGEST, demand
 from streamforest.kernels.auto import recent
 from streamforest.kernels.auto.recent import INVERSE, SEEN, SLOTS, VARIANCE, VIEWS, Recent
-from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core.notice import Announced
 
 _LEAST_ROWS = 32
 _MOST_VALUES = 32_768
@@ -29,7 +30,7 @@ class RecentNeighbours:
     They take 2,048 bytes a feature.
     """
 
-    _kernel = Announced(recent.advance, "auto forest")
+    _kernel = Announced(recent.advance, "auto forest", first=compile_beside)
 
     def __init__(self) -> None:
         self.arrays = _allocate(8)

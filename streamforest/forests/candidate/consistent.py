@@ -19,7 +19,7 @@ from streamforest.forests.core.parameters import (
 )
 from streamforest.kernels.candidate import consistent as kernels
 from streamforest.kernels.candidate.grow import UNBOUNDED
-from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core.notice import Announced
 
 
 class ConsistentForestClassifier(CandidateForest):

@@ -20,8 +20,8 @@ from streamforest.forests.core.explanation import Expert, TreePath
 from streamforest.kernels.candidate.grow import WANT_CLASSES
 from streamforest.kernels.candidate.layout import Trees, fill_totals
 from streamforest.kernels.core.array_table import Addresses, ArrayTable, widened
-from streamforest.kernels.core.compiling import Announced
 from streamforest.kernels.core.entropy import STEPS
+from streamforest.kernels.core.notice import Announced
 from streamforest.kernels.core.operations import LEARN
 
 

@@ -21,7 +21,7 @@ from streamforest.forests.core.parameters import (
     check_number,
 )
 from streamforest.kernels.candidate import online as kernels
-from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core.notice import Announced
 from streamforest.kernels.core.operations import LEARN
 
 _SINCE_BIRTH = 3  # the revision from which on leaves know what they inherited

@@ -15,8 +15,8 @@ from streamforest.kernels.candidate import export as kernels
 from streamforest.kernels.candidate.export import Flat
 from streamforest.kernels.candidate.fringe import FULL_COUNT, block_size
 from streamforest.kernels.candidate.layout import TREE, Trees
-from streamforest.kernels.core.compiling import Announced
 from streamforest.kernels.core.entropy import XLOGX
+from streamforest.kernels.core.notice import Announced
 
 _CLOCKS = ("n_seen", "n_estimation", "n_oob", "oob_errors")
 _restore = Announced(kernels.restore, "snapshot")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Batch
 from streamforest.kernels.core.array_table import Addresses
-from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core.notice import Announced
 
 _NO_SCORES = np.zeros((0, 0), np.int64)
 

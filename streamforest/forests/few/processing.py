@@ -14,7 +14,7 @@ from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.few.memory import RowMemory
 from streamforest.forests.few.support import Support
 from streamforest.kernels.core.array_table import Addresses, grown, zeros
-from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core.notice import Announced
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.few import entry, grow, prior
 from streamforest.kernels.few.entry import ARRAYS, WANT_CLASSES, WANT_NODES

@@ -22,9 +22,10 @@ from streamforest.forests.ncm.retraining import Now, Parts, RetrainScheduler
 from streamforest.forests.ncm.row_memory import RowMemory, memory_seed
 from streamforest.forests.ncm.trees import TreeStore
 from streamforest.forests.ncm.vote_blend import EXPERTS, VoteBlend
+from streamforest.kernels.core import beside
 from streamforest.kernels.core.array_table import Addresses
-from streamforest.kernels.core.compiling import Announced
 from streamforest.kernels.core.entropy import XLOGX
+from streamforest.kernels.core.notice import Announced
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.ncm import blending, entry, novelty
 from streamforest.kernels.ncm.blending import BLENDS
@@ -38,7 +39,7 @@ _ONE_LEARNS = np.ones(1, np.bool_)
 class NCMProcessing(ExpertForest):
     """The forest as the engine sees it: parts that own their arrays, and the order in which they work."""
 
-    _kernel = Announced(entry.process_batch, "NCM forest")
+    _kernel = Announced(entry.process_batch, "NCM forest", first=beside.wait)
     _experts: ClassVar[int] = len(EXPERTS)
     background: bool
 

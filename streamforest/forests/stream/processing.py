@@ -15,8 +15,8 @@ from streamforest.forests.core.experts import ExpertForest
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream.baselines import BaselineModels
 from streamforest.kernels.core.array_table import Addresses, widened
-from streamforest.kernels.core.compiling import Announced
 from streamforest.kernels.core.entropy import STEPS, XLOGX
+from streamforest.kernels.core.notice import Announced
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.stream import entry, mixing, shared
 from streamforest.kernels.stream.entry import (

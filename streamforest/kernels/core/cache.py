@@ -47,7 +47,7 @@ def _path(module: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _sources(module: str) -> dict[str, bytes]:
+def sources(module: str) -> dict[str, bytes]:
     """A module and everything it imports from the kernels, by name."""
     found: dict[str, bytes] = {}
     waiting = [module]
@@ -64,7 +64,7 @@ def _sources(module: str) -> dict[str, bytes]:
 def digest(module: str) -> str:
     """What identifies a module's compiled functions, whatever path it was installed under."""
     hashed = hashlib.sha256()
-    for name, source in sorted(_sources(module).items()):
+    for name, source in sorted(sources(module).items()):
         hashed.update(f"{name} {len(source)}\n".encode() + source)
     return hashed.hexdigest()[:16]
 

@@ -22,10 +22,10 @@ def _table() -> NDArray[np.int64]:
     return np.concatenate(([0], np.rint(x * np.log2(x) * _SCALE).astype(np.int64)))
 
 
+# Never written, but not read-only: that would be a type of its own beside the arrays that kernels find in
+# their tables of addresses, and all that grows trees would be compiled twice.
 XLOGX: NDArray[np.int64] = _table()
 STEPS: NDArray[np.int64] = np.diff(XLOGX)
-XLOGX.flags.writeable = False
-STEPS.flags.writeable = False
 
 
 @kernel

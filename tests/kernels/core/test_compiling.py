@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from streamforest.kernels.core import cache, compiling
-from streamforest.kernels.core.compiling import Announced
+from streamforest.kernels.core import beside, cache, compiling, linking, notice
+from streamforest.kernels.core.notice import Announced
 
 SCRIPT = """
 from streamforest import ConsistentForestClassifier
@@ -28,7 +29,7 @@ def test_a_slow_first_call_is_explained_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("STREAMFOREST_QUIET", raising=False)
-    monkeypatch.setattr(compiling, "_NOTICE_AFTER", 0.0)
+    monkeypatch.setattr(notice, "_NOTICE_AFTER", 0.0)
 
     def slow(x: int) -> int:
         deadline = time.monotonic() + 10
@@ -49,9 +50,84 @@ def test_a_slow_first_call_is_explained_once(
     assert kernel.run is slow  # nothing is left in the way
 
 
+def test_the_notice_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("STREAMFOREST_QUIET", raising=False)
+    monkeypatch.setattr(notice, "_NOTICE_AFTER", 0.0)
+    monkeypatch.setattr(notice, "_FILE", 0.01)
+    text = ""
+    with notice.counting("test", 7):
+        linking._Progress.functions += 3
+        deadline = time.monotonic() + 10
+        while "3 of 7 functions" not in text and time.monotonic() < deadline:
+            text += capsys.readouterr().err
+            time.sleep(0.01)
+    assert "3 of 7 functions" in text
+
+
+def test_a_second_process_compiles_what_the_cache_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(beside, "_cores", lambda: 2)
+    monkeypatch.setattr(beside, "_second", beside._Second())
+    script = "from streamforest.kernels.core.rng import mix; import numpy; mix(numpy.uint64(1))"
+    assert not beside._is_compiled("core.rng")
+    beside.start("core.rng", "test", script)
+    beside.wait()
+    assert beside._is_compiled("core.rng")
+    first = beside._second.child
+    assert first is not None
+    assert first.returncode == 0
+    monkeypatch.setattr(beside, "_second", beside._Second())
+    beside.start("core.rng", "test", script)  # all there
+    assert beside._second.child is None
+
+
+def test_a_second_process_that_fails_is_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(beside, "_cores", lambda: 2)
+    monkeypatch.setattr(beside, "_second", beside._Second())
+    beside.start("core.rng", "test", "raise SystemExit(3)")
+    beside.wait()
+    beside.wait()
+    failed = beside._second.child
+    assert failed is not None
+    assert failed.returncode == 3
+    monkeypatch.setattr(beside, "_second", beside._Second())
+    monkeypatch.setattr(beside, "_cores", lambda: 1)  # none on one core
+    beside.start("core.rng", "test", "")
+    assert beside._second.child is None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the name is of such a CPU")
+def test_kernels_for_a_named_cpu_are_found_again(tmp_path: Path) -> None:
+    script = (
+        "from streamforest.kernels.core.rng import mix; import numpy; print(mix(numpy.uint64(1)))"
+    )
+    named = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
+
+    def start(cpu: dict[str, str]) -> tuple[str, dict[Path, int]]:
+        env = {k: v for k, v in os.environ.items() if k not in named}
+        env |= {"NUMBA_CACHE_DIR": str(tmp_path), **cpu}
+        command = [sys.executable, "-c", script]
+        said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        return said, {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb?")}
+
+    said, compiled = start(named)
+    assert len(compiled) == 2  # the index, and the code
+    assert start(named) == (said, compiled)
+    native, both = start({})
+    assert native == said
+    assert len(both) == 3  # this machine's own beside them
+
+
 def test_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("STREAMFOREST_QUIET", "1")
-    compiling._say("hello")
+    notice._say("hello")
     assert capsys.readouterr().err == ""
 
 
@@ -67,6 +143,7 @@ def test_the_first_start_compiles_what_it_uses_and_the_next_loads_it(tmp_path: P
     cached = {path.name.split(".")[0] for path in tmp_path.rglob("*.nbi")}
     assert "consistent" in cached
     assert not cached & {"online", "flat"}
+    assert not cached & {"fringe", "grow", "rng"}  # they are in the kernels that call them
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb?")}
     start()
     after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb?")}
