@@ -1,0 +1,19 @@
+"""The table of rivals is what was measured, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+from docs.rivals_table import DATA, PAGE, page
+
+
+def test_the_table_is_what_the_script_writes() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    measured = json.loads(DATA.read_text(encoding="utf-8"))
+    assert text == page(text, measured), "run: python tests/docs/rivals_table.py"
+
+
+def test_every_run_names_its_versions() -> None:
+    measured = json.loads(DATA.read_text(encoding="utf-8"))
+    assert {"python", "numba", "river", "capymoa", "java"} <= measured["versions"].keys()
+    assert "resume" not in measured["settings"]
