@@ -39,7 +39,7 @@ class LevelAnswers:
         categories: int,
         hidden: NDArray[np.bool_] | None = None,
     ) -> tuple[TwoLevels, NDArray[np.int64]]:
-        """Answers of all rows, and the category that each most likely belongs to.
+        """Answers of all rows, and the category that each most likely belongs to if its class is unknown.
 
         Parameters
         ----------
@@ -81,7 +81,8 @@ class LevelAnswers:
             coarse = said[0][part] if said is not None and begun else None
             answer = self.combine(P[0][part], coarse, hidden)
             both.fine[part], both.coarse[part] = answer
-            novel_in[part] = _most_likely(answer.coarse if coarse is None else coarse)
+            known = _classes_of(self.of_class, categories)[index.classes[part]]
+            novel_in[part] = _most_likely(answer.coarse * (1 + known))
             if said is not None and begun:
                 at = start + np.flatnonzero(learns[part])
                 self._count(P[1][at], said[1][at], index.y[at], index.category[at])
@@ -137,6 +138,20 @@ class LevelAnswers:
         n = self.n_learned
         self.mix.end_epoch(n - n // 2 if n <= EPOCH else EPOCH)
         self.unseen = unseen_shares(self.rows_of_class, self.of_class, len(self.unseen))
+
+
+def _classes_of(of_class: NDArray[np.int64], categories: int) -> NDArray[np.int64]:
+    """How many of the first k classes are of each category, k from none to all.
+
+    A new class is more likely to be of a category with many classes than of one that has a single one.
+
+    >>> _classes_of(np.array([1, 0, 1]), 2).tolist()
+    [[0, 0], [0, 1], [1, 1], [1, 2]]
+    """
+    counts = np.zeros((len(of_class) + 1, categories), np.int64)
+    has = np.flatnonzero(of_class >= 0)
+    counts[has + 1, of_class[has]] = 1
+    return np.cumsum(counts, axis=0)
 
 
 def _most_likely(coarse: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -81,7 +81,7 @@ class Answers(NamedTuple):
     coarse: NDArray[np.float64] | None = None
     """One column a category, in the order of `categories_` after the batch; None without a taxonomy."""
     novel_in: NDArray[np.int64] | None = None
-    """The category that each row most likely belongs to, known class or not, as an index into
+    """The category that each row most likely belongs to if its class is unknown, as an index into
     `categories_`; -1 where there is none. What is new by its `novelty` is an unknown class of it."""
 
 

@@ -360,7 +360,7 @@ class Prediction(msgspec.Struct, omit_defaults=True, gc=False):
     commit that published it; predictions in files have none, since it depends on when a run was
     stopped. `novelty` says how unlike everything known the event was (usually about 1), if the model
     can tell. A model that knows categories also says `coarse`, the likeliest one, with its probability, and
-    `novel_in`, the category that the event belongs to whether or not its class is known.
+    `novel_in`, the category that the event most likely belongs to if its class is unknown.
 
     >>> msgspec.json.encode(Prediction(7, "cat", 0.75, "dog", [("cat", 0.75)], "pets", 0, 7, 6))
     b'{"event":7,"label":"cat","probability":0.75,"truth":"dog","top":[["cat",0.75]],"topic":"pets","partition":0,"offset":7,"learned":6}'

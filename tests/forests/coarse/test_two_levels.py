@@ -13,7 +13,7 @@ from support.coarse_stream import GENUS, two_levels
 
 from streamforest import LEARN, PREDICT
 from streamforest.errors import InputError, LabelError, ParameterError, TaxonomyError
-from streamforest.forests.coarse import rows
+from streamforest.forests.coarse import rows, trust
 from streamforest.forests.core import engine, registry
 from streamforest.forests.persistence.snapshot import decode, encode
 
@@ -42,6 +42,7 @@ def test_batches_threads_and_snapshots_give_the_same_bits(
     kind: str, refine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(trust, "_RIGHT", 0.7)  # so that every forest learns some of its estimates
     n = 420
     xs, ys, coarse = two_levels(n, first_coarse=60)
     runs: dict[Any, Any] = {}
@@ -270,3 +271,30 @@ def test_the_newest_rows_are_withheld_and_no_more(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(rows, "_MAX_VALUES", 13)  # two rows of six
     model.learn_one(xs[0], coarse=coarse[0])
     assert model.summary()["levels"]["refinable_rows"] == 2
+
+
+def test_an_unknown_class_is_likelier_in_a_category_of_many_classes() -> None:
+    """And where the rows are cut changes nothing."""
+    xs, ys, coarse = two_levels(300, seed=2)
+    runs = []
+    for batch in (1, 7, 300):
+        model = small("ncm")
+        runs.append(
+            [
+                k
+                for a in range(0, 300, batch)
+                for k in model.answers(
+                    xs[a : a + batch], ys[a : a + batch], coarse=coarse[a : a + batch]
+                ).novel_in.tolist()
+            ]
+        )
+    assert runs[0] == runs[1] == runs[2]
+    assert {*runs[0]} == {-1, 0, 1, 2, 3}
+    model, rng = small("ncm"), np.random.default_rng(0)
+    for i in range(240):  # five oaks in a row, and one fig beside them
+        k = i % 6
+        x = {"a": 2.0 * k + float(rng.normal()), "b": float(rng.normal())}
+        model.learn_one(x, f"oak {k}" if k < 5 else "fig", coarse="oaks" if k < 5 else "figs")
+    told = model.answers([{"a": float(a), "b": 0.0} for a in np.linspace(7, 11, 81)])
+    differ = told.coarse.argmax(axis=1) != told.novel_in
+    assert {*told.novel_in[differ].tolist()} == {model.categories_.index("oaks")}
