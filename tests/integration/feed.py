@@ -9,6 +9,8 @@ from typing import Any
 
 from kafka import KafkaProducer
 
+from streamforest.io.kafka.clients import connect
+
 FEATURES = 10
 
 
@@ -48,7 +50,7 @@ def _bad(draw: random.Random, strings: bool) -> bytes:
 
 def send(servers: str, topic: str, values: Iterable[bytes], partitions: int, first: int = 0) -> int:
     """Send messages round robin, wait for every one; how many there were."""
-    producer = KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=20)
+    producer = connect(KafkaProducer, servers, acks="all", linger_ms=20)
     futures = [
         producer.send(topic, value, key=str(i).encode(), partition=(first + i) % partitions)
         for i, value in enumerate(values)

@@ -19,6 +19,7 @@ from integration.waiting import get, until
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource
 
+from streamforest.io.codec.dead_letters import TRUNCATED
 from streamforest.io.kafka.clients import ask, connect
 from streamforest.testing import Consumer
 from streamforest.testing.broker.cluster import Cluster
@@ -150,21 +151,25 @@ def test_a_record_over_100_mb_is_a_dead_letter(tmp_path: Path) -> None:
     with Broker(settings=settings, heap=1_500) as broker:
         case = Case(broker, tmp_path)
         case.feed(100)
-        producer = KafkaProducer(
-            bootstrap_servers=broker.servers, max_request_size=most, buffer_memory=3 * most
-        )
+        producer = KafkaProducer(bootstrap_servers=broker.servers, max_request_size=most)
         producer.send(case.events, b'"' + b"a" * (110 << 20) + b'"', partition=0).get(timeout=120)
         producer.close()
         case.feed(100, seed=1)
         with case.consumer() as consumer:
-            until(lambda: done(case, 201))
+            consumer.until_ready(300)
+            consumer.until(lambda _: done(case, 201), 120)
             assert consumer.stop() == 0, consumer.log()[-3000:]
-        letters = read_all(broker.servers, f"{case.name}.dlq")
-        sizes = [len(record.value or b"") for several in letters.values() for record in several]
-        assert (
-            max(sizes) < 1 << 20
-        )  # the broker takes no more; the beginning of it is in the letter
-        case.judge()
+        answers = {
+            topic: [
+                record
+                for several in read_all(broker.servers, f"{case.name}.{topic}").values()
+                for record in several
+            ]
+            for topic in ("predictions", "dlq")
+        }
+        assert sum(map(len, answers.values())) == 201
+        (large,) = [r for r in answers["dlq"] if TRUNCATED in dict(r.headers)]
+        assert len(large.value) < 1 << 20  # its beginning; the rest is where it was
 
 
 _JUMPING = """
@@ -178,7 +183,9 @@ time.time = lambda: real() + float(open(at).read() or 0)
 def test_a_clock_that_jumps_changes_no_prediction(
     kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour ahead, two hours back: time-outs and the order of events do not depend on it."""
+    """Ahead and back: time-outs and the order of events do not depend on it. A broker takes no message that
+    is more than an hour ahead: that is told, and passes when the clock is put right.
+    """
     offset = tmp_path / "offset"
     offset.write_text("0", encoding="utf-8")
     (tmp_path / "sitecustomize.py").write_text(_JUMPING, encoding="utf-8")
@@ -187,13 +194,16 @@ def test_a_clock_that_jumps_changes_no_prediction(
     case = Case(kafka_broker, tmp_path)
     with Consumer(case.path, folder=tmp_path) as consumer:
         consumer.until_ready(300)
-        for seed, jump in enumerate((0, 3_600, -3_600, 86_400, 0)):
+        for seed, jump in enumerate((0, 3_000, -86_400)):
             offset.write_text(str(jump), encoding="utf-8")
             case.feed(100, seed=seed)
-            begun = time.monotonic()
-            until(lambda: done(case, 100 * seed + 100), 30)  # noqa: B023
-            print(f"{jump:+d} s: committed after {time.monotonic() - begun:.1f} s")
+            until(lambda seed=seed: done(case, 100 * seed + 100), 30)  # type: ignore[misc]
             assert case.get("/readyz")[0] == 200
+        offset.write_text("86400", encoding="utf-8")
+        case.feed(100, seed=3)
+        until(lambda: "InvalidTimestamp" in case.get("/readyz")[1], 60)
+        offset.write_text("0", encoding="utf-8")
+        until(lambda: done(case, 400) and case.get("/readyz")[0] == 200, 60)
         assert consumer.stop() == 0, consumer.log()[-3000:]
         assert "joining again" not in consumer.log()
     case.judge()
