@@ -63,10 +63,15 @@ def test_the_modules_of_each_way(case: Case) -> None:
         assert again.events == run.events > 0
     finally:
         again.log.close()
-    event = of_the_way(to_commit)
-    recovery = of_the_way(to_ownership) - event
+    event, recovery = of_the_way(to_commit), of_the_way(to_ownership)
+    waits = {
+        "io/kafka/compat/fetches.py"
+    }  # entered if a partition is waited for, which only timing decides
+    recovery = (recovery | waits) - (event - waits)
+    event -= waits
     assert len(event) <= 24, sorted(event)
-    assert len(recovery) <= 18, sorted(recovery)
+    # where snapshots are kept, and how a broker is found, have come to the 18 of before
+    assert len(recovery) <= 20, sorted(recovery)
 
 
 def test_no_module_is_too_long() -> None:
