@@ -2,7 +2,8 @@
 
 A batch gives bit for bit what its events give one by one, so nobody's answer depends on whose questions came
 along. An idle server answers a single question at once; a busy one has larger batches and less work for each
-event. One thread does it all, since a model is read by one thread at a time.
+event. A few events are answered by the event loop itself: to wake another thread and to be woken again takes
+longer than they do. Many events, and those that have to wait for the model, are another thread's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS = 512
 """Events of a batch, unless a single request has more."""
+_AT_ONCE = 64  # events that the event loop answers itself
 MAX_WAITING = 20_000
 """Events that wait for their batch; beyond them a question is refused."""
 
@@ -45,6 +47,9 @@ class Model(Protocol):
 
     def close(self) -> None:
         """End."""
+
+    def is_free(self) -> bool:
+        """Whether the newest view can be had without waiting."""
 
     def alive(self) -> bool:
         """Whether it can still get better by itself; else the process is to be started again."""
@@ -74,6 +79,7 @@ class Batcher(threading.Thread):
     def __init__(self, model: Model, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(name="answers", daemon=True)
         self._model, self._loop = model, loop
+        self._gathered: list[_Waiting] = []  # in this turn of the event loop
         self._queue: deque[_Waiting] = deque()
         self._rows = 0
         self._wake = threading.Condition()
@@ -84,14 +90,28 @@ class Batcher(threading.Thread):
         if self._rows and self._rows + len(question.events) > MAX_WAITING:
             raise unavailable("busy", f"{self._rows:,} events wait already; try again")
         future: asyncio.Future[Answers] = self._loop.create_future()
-        with self._wake:
-            self._queue.append(_Waiting(question, future))
-            self._rows += len(question.events)
-            self._wake.notify()
+        if not self._gathered:
+            self._loop.call_soon(self._flush)
+        self._gathered.append(_Waiting(question, future))
         return await future
+
+    def _flush(self) -> None:
+        """Answer what has come in this turn of the event loop, or hand it to the thread."""
+        batch, self._gathered = self._gathered, []
+        if not batch:
+            return
+        rows = sum(len(waiting.question.events) for waiting in batch)
+        if rows <= _AT_ONCE and not self._rows and self._model.is_free():
+            _deliver(batch, self._results(batch))
+            return
+        with self._wake:
+            self._queue.extend(batch)
+            self._rows += rows
+            self._wake.notify()
 
     def close(self) -> None:
         """End, after what waits was answered."""
+        self._flush()
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -101,13 +121,14 @@ class Batcher(threading.Thread):
     def run(self) -> None:
         """Answer until closed."""
         while batch := self._next():
-            results: list[Answers | Exception]
-            questions = [waiting.question for waiting in batch]
-            try:
-                results = list(self._answer(questions))
-            except Exception as error:  # of one question, or of the model: each by itself
-                results = self._one_by_one(questions) if len(batch) > 1 else [error]
-            self._loop.call_soon_threadsafe(_deliver, batch, results)
+            self._loop.call_soon_threadsafe(_deliver, batch, self._results(batch))
+
+    def _results(self, batch: list[_Waiting]) -> list[Answers | Exception]:
+        questions = [waiting.question for waiting in batch]
+        try:
+            return list(self._answer(questions))
+        except Exception as error:  # of one question, or of the model: each by itself
+            return self._one_by_one(questions) if len(batch) > 1 else [error]
 
     def _next(self) -> list[_Waiting]:
         """What waits, as far as it fits into a batch; nothing once closed."""

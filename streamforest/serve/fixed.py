@@ -35,6 +35,10 @@ class FixedModel:
     def close(self) -> None:
         """Nothing is held."""
 
+    def is_free(self) -> bool:
+        """Whether nobody reads it at this moment."""
+        return not self._lock.locked()
+
     def alive(self) -> bool:
         """Nothing can end."""
         return True

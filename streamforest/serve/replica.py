@@ -158,6 +158,11 @@ class Replica:
         """The commit that answers are of now; -1 before the first."""
         return self._commit
 
+    def is_free(self) -> bool:
+        """Whether the newest view can be had without waiting."""
+        copy = self._active
+        return copy is not None and not copy.lock.locked()
+
     def alive(self) -> bool:
         """Whether every copy is still at work; only a bug ends one before the end."""
         return self.closing.is_set() or all(not copy.ended for copy in self._copies)
