@@ -40,7 +40,7 @@ class Remedies:
 
     def command(self, name: str, origin: str) -> str:
         """The command that adopts a snapshot."""
-        path, *settings = self._arguments
+        path, *settings = self._arguments or ("PIPELINE",)
         words = ["streamforest", "snapshots", "adopt", path, name, "--from", origin, *settings]
         return f"`{shlex.join(words)}`"
 
