@@ -108,7 +108,7 @@ class ObjectFolder:
                 if size > len(data):
                     break
                 found.update(part)
-        if found.digest() != wanted.digest():
+        if size != len(data) or found.digest() != wanted.digest():
             raise OSError(
                 errno.EIO, "the object that was written is another one when it is read", str(self)
             )

@@ -15,11 +15,13 @@ from support.object_store import CuttingProxy, ObjectServer, moto_server, object
 import streamforest
 from streamforest import ConsistentForestClassifier, object_files
 from streamforest.cli import root
-from streamforest.errors import ConfigError, SnapshotError, StorageError
+from streamforest.errors import ConfigError, RecordsGoneError, SnapshotError, StorageError
 from streamforest.object_files import ObjectFolder
+from streamforest.runtime.checkpoint.journal import CommitMetadata
 from streamforest.runtime.checkpoint.storage import ObjectStorage
 from streamforest.runtime.checkpoint.store import SnapshotFolder
 from streamforest.runtime.processing.models import wrap_model
+from streamforest.runtime.recovery.remedies import Remedies
 
 __all__ = ["moto_server", "object_server"]
 
@@ -176,11 +178,11 @@ def cut_everywhere(server: ObjectServer, proxy: CuttingProxy, stride: int) -> No
         proxy.left = left
         folder.begin(models, {"events": events}, events, 0, {})
         folder.wait()
-        written = folder.written()
+        written = folder.written
         return written is not None and written.events == events
 
     assert write(1, 1 << 60)
-    first = folder.written()
+    first = folder.written
     assert first is not None
     size, events, left = first.bytes, 1, 0
     while True:
@@ -195,11 +197,11 @@ def cut_everywhere(server: ObjectServer, proxy: CuttingProxy, stride: int) -> No
         assert failure.reason == "write"
         assert "\n" not in failure.message
         assert proxy.cuts > cuts
-        assert folder.written() == first  # what commits name
+        assert folder.written == first  # what commits name
         left += stride
     assert left > size  # it was cut off in the midst of the body many times
     assert events > 5
-    found = folder.written()
+    found = folder.written
     assert found is not None
     folder.load(found.name, found.hash)
 
@@ -236,7 +238,7 @@ def test_an_object_that_is_another_one_is_no_snapshot(object_server: ObjectServe
     folder = ObjectFolder(object_server.prefix())
     folder.write("s-1", b"one thing")
     folder.check("s-1", b"one thing")
-    for other in (b"one thin", b"one things", b"one ching"):
+    for other in (b"one thin", b"one things", b"one ching", b""):
         with pytest.raises(OSError, match="another one when it is read"):
             folder.check("s-1", other)
 
@@ -255,6 +257,19 @@ def test_a_store_that_is_away_is_no_snapshot_that_is_lost(
         folder.names()
     folder.prune("s-000000000005")  # told, and tried again another time
     assert folder.passing("s-000000000005") == {}
+
+
+def test_nobody_is_told_to_start_over_while_the_store_is_away(tmp_path: Path) -> None:
+    folder = SnapshotFolder(tmp_path / "snapshots")
+    folder.begin({"main": model()}, {"events": 5}, 5, 0, {})
+    folder.wait()
+
+    def away(name: str, expected: str) -> Any:
+        raise StorageError(f"{name}: it does not answer; try again")
+
+    last = CommitMetadata(3, 3, 9, "s-000000000005", "", 0)
+    with pytest.raises(StorageError, match="try again"):
+        Remedies(folder, away).explained(RecordsGoneError("gone"), last, {})
 
 
 # ---- pins without a lock

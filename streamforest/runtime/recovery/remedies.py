@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from streamforest.errors import RecoveryError, StreamForestError
+from streamforest.errors import RecoveryError, StorageError, StreamForestError
 from streamforest.io.log import Partition
 from streamforest.runtime.checkpoint.journal import CommitMetadata
 from streamforest.runtime.checkpoint.run_state import RunState
@@ -115,6 +115,8 @@ class Remedies:
                 continue
             try:
                 state = self._restored(name, last.hash if name == last.snapshot else "")
+            except StorageError:
+                raise  # it may be there
             except StreamForestError:
                 continue
             if _belongs(state, last, positions):
