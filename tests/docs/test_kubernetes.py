@@ -5,6 +5,7 @@ compose file have it.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,16 @@ def test_selectors_ports_and_targets_name_what_there_is() -> None:
         p["name"] for t in templates.values() for c in t["spec"]["containers"] for p in c["ports"]
     }
     assert {one["port"] for one in monitor["spec"]["podMetricsEndpoints"]} == ports
+
+
+def test_every_target_is_of_a_job_that_the_rules_know() -> None:
+    (monitor,) = [one for one in manifests() if one["kind"] == "PodMonitor"]
+    rules = (TOP / "docker" / "prometheus" / "rules.yml").read_text(encoding="utf-8")
+    (known,) = set(re.findall(r'job=~"([^"]+)"', rules))
+    for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+        jobs = [r["replacement"] for r in endpoint["relabelings"] if r["targetLabel"] == "job"]
+        assert len(jobs) == 1
+        assert re.fullmatch(known, jobs[0]), "StreamforestNoOwner would never end"
 
 
 def test_pods_are_confined_as_the_compose_file_confines_them() -> None:
