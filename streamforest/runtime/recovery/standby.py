@@ -19,7 +19,7 @@ from streamforest.errors import (
     StreamForestError,
     VersionChangeError,
 )
-from streamforest.io.log import Log, LogUnavailable, Reader, Tail
+from streamforest.io.log import Log, Reader, Tail
 from streamforest.runtime.checkpoint.journal import (
     CommitMetadata,
     Entry,
@@ -91,7 +91,7 @@ class Follower:
             return False
         try:
             return self._log.source.unread(self.state.positions)
-        except LogUnavailable as error:
+        except StreamForestError as error:
             log.info("the end of the input cannot be asked for: %s", error)
             return False
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import OffsetOutOfRangeError
 
 from streamforest.io.kafka import reader as kafka_reader
 from streamforest.io.kafka.reader import KafkaReader
@@ -64,3 +65,16 @@ def test_what_is_held_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     assert reader._bytes[OTHER] == 0
     assert [one.offset for one in reader.take(("other", 0), 30, 40, 3)] == [30, 31, 32]
     assert [one.offset for one in reader.take(("other", 0), 33, 40, 9)] == list(range(33, 40))
+
+
+def test_records_that_were_deleted_before_they_were_read_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A standby asks whether the owner has work; to find some of it deleted must not end it."""
+
+    def deleted(consumer: Any) -> Any:
+        raise OffsetOutOfRangeError({WANTED: 0})
+
+    monkeypatch.setattr(kafka_reader, "_consumer", lambda client: Lopsided())
+    monkeypatch.setattr(kafka_reader, "_poll", deleted)
+    assert KafkaReader({}, {("wanted", 0): 0}).has_any({WANTED: 5})
