@@ -282,7 +282,8 @@ def acquire_alone(membership: Membership) -> Commit:
             raise _running()
         if time.monotonic() > deadline:
             raise BrokerError(
-                f"the log cannot be owned (kafka.retry_seconds): {membership.trouble()}"
+                "the log cannot be owned (kafka.retry_seconds): "
+                f"{membership.trouble() or 'the group gives out no partitions'}"
             )
     return answer.commit
 

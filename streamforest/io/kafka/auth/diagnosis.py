@@ -66,7 +66,7 @@ def _diagnose(connection: Connection) -> Trouble | None:
     """Try all servers side by side: one that hangs must not keep us from those that work."""
     deadline = time.monotonic() + WHOLE
     servers = [part.strip() for part in connection.servers.split(",") if part.strip()]
-    servers = servers[:_MAX_SERVERS]
+    servers = list(dict.fromkeys(servers))[:_MAX_SERVERS]
     outcomes: SimpleQueue[tuple[str, Trouble | BaseException | None]] = SimpleQueue()
 
     def work(server: str) -> None:

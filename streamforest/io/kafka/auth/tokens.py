@@ -25,6 +25,7 @@ from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Reque
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from streamforest.errors import ConfigError
 from streamforest.io.kafka.auth.secrets import LoginError, SecretPlace
 from streamforest.text import printable
 
@@ -160,7 +161,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     def _ask(self) -> Mapping[str, Any]:
         """One request by RFC 6749, 4.4: the grant in the body, the client in the header."""
         credentials = self.credentials
-        secret = credentials.secret.read().reveal()
+        try:
+            secret = credentials.secret.read().reveal()
+        except ConfigError as error:  # somebody may be replacing the file
+            raise TokenError(str(error), lasting=False) from error
         # a str that hides itself gives itself away byte by byte only
         login = b":".join(
             quote(part.encode(), safe="").encode() for part in (credentials.client_id, secret)

@@ -55,6 +55,19 @@ def test_all_servers_that_are_not_there_are_named() -> None:
     assert f"{where[0]} (connection refused), none.invalid:9092 (no such host)" in mixed.text
 
 
+def test_an_address_that_is_given_twice_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, int]] = []
+
+    def away(host: str, port: int, security: object) -> Trouble:
+        tried.append((host, port))
+        return Trouble("away", lasting=False)
+
+    monkeypatch.setattr(diagnosis, "_try", away)
+    trouble = diagnose(Connection("one:9092,one:9092"))
+    assert trouble is not None
+    assert (trouble.text, tried) == ("away", [("one", 9092)])
+
+
 def test_a_server_that_hangs_does_not_keep_from_one_that_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

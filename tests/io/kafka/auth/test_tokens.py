@@ -98,6 +98,23 @@ def test_a_rotated_secret_is_read_again(
     assert mine.token() == issuer.given[-1]
 
 
+def test_a_secret_that_is_away_for_a_moment_is_no_end(
+    issuer: Issuer, place: SecretPlace, clock: list[float]
+) -> None:
+    mine = provider(issuer, place)
+    first = mine.token()
+    assert place.file is not None
+    place.file.unlink()
+    clock[0] += 90.0
+    assert mine.token() == first
+    clock[0] += 11.0
+    with pytest.raises(TokenError, match="_secret_file") as refused:
+        mine.token()
+    assert isinstance(refused.value, KafkaError), "any other error ends kafka-python's own task"
+    place.file.write_text(SECRET)
+    assert mine.token() != first
+
+
 def test_what_is_refused_names_the_setting_and_no_secret(
     issuer: Issuer, place: SecretPlace
 ) -> None:
