@@ -22,6 +22,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _in_head = True
     _head = 0
+    _ended = False
+    """Whether a head has ended within the bytes at hand."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -41,16 +43,18 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The last byte of a head."""
-        self._in_head, self._head = False, 0
+        self._in_head, self._head, self._ended = False, 0, True
         self._disarm()
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of a request."""
+        """Some bytes of a request, or of several."""
+        whole, self._ended = self._in_head, False
         super().data_received(data)
         if not self._in_head or self.transport.is_closing():
             return
-        self._head += len(data)
+        if whole and not self._ended:  # else a part of it is of requests before
+            self._head += len(data)
         if self._head > MAX_HEAD:
             self.transport.write(_TOO_LARGE)
             self.transport.close()

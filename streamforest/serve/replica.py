@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from streamforest.errors import BrokerError
-from streamforest.io.kafka.clients import asking
+from streamforest.io.kafka.clients import ask
 from streamforest.io.kafka.onlooker import needs_of_onlooker, onlooker_log
 from streamforest.io.kafka.permissions import lacking, refusal
 from streamforest.io.kafka.settings import KafkaSettings, for_partition
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 _IDLE = 0.02  # seconds between two looks at a journal that brings nothing
 _ASK_END = 0.1  # seconds between two questions for the journal's end
+_NOTHING_YET = (
+    0.5  # seconds between two looks for a commit to begin at: each takes connections of its own
+)
 _YIELD = 0.001  # seconds in which whoever waits for the only copy gets it
 _STOP_SECONDS = 20.0
 
@@ -72,7 +76,8 @@ class Copy(threading.Thread):
                 if advanced or begun - self._asked > _ASK_END:
                     self._asked = begun
                     replica.stepped(self, begun if self._at_end() else None)
-                replica.closing.wait(_YIELD if advanced else _IDLE)
+                idle = _NOTHING_YET if self.follower.state is None else _IDLE
+                replica.closing.wait(_YIELD if advanced else idle)
         except Stopped:
             pass
         except Exception as error:  # a thread that dies tells nobody
@@ -250,14 +255,17 @@ def replica_of(pipeline: Pipeline, partition: int | None) -> Replica:
 def _check(pipeline: Pipeline, settings: KafkaSettings) -> None:
     """Refuse what could never be followed, before anything is loaded."""
     needs = needs_of_onlooker(settings)
-    with asking(settings.connection) as client:
+    topics = [*settings.topics.inputs, settings.topics.journal]
+
+    def check(client: Any) -> None:
         missing = lacking(client, needs)
         if missing:
             raise refusal(settings.connection, missing)
-        topics = [*settings.topics.inputs, settings.topics.journal]
         gone = absent(client, topics)
         if gone:
             raise BrokerError(
                 f"topic {shown(gone[0])} does not exist: {pipeline.config.name} has not run on this broker; "
                 "start it first (streamforest run --create-topics)"
             )
+
+    ask(settings.connection, check)

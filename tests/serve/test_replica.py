@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -156,6 +157,28 @@ def test_before_the_first_commit_nothing_is_answered(broker: MemoryBroker, make:
         response = with_app(app, ask(app, path, body))
         assert (response.status, response.reason) == (503, "not_ready")
     assert with_app(app, ask(app, "/livez")).status == 200
+
+
+def test_before_the_first_commit_the_broker_is_left_in_peace(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    """Each look for a commit to begin at takes connections of its own."""
+
+    class Waits(threading.Event):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seconds: list[float | None] = []
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.seconds.append(timeout)
+            return super().wait(timeout)
+
+    replica = Replica(lambda: Process(broker, tmp_path / "none").run, 1, DECODERS, 3)
+    replica.closing = waits = Waits()
+    replica.start()
+    until(lambda: len(waits.seconds) >= 2)
+    replica.close()
+    assert set(waits.seconds) == {0.5}
 
 
 def test_beyond_its_bound_a_replica_refuses_and_comes_back(
