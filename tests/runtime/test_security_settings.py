@@ -64,6 +64,14 @@ def test_a_password_that_is_written_down_is_refused_and_not_repeated(
     assert WORD not in done.output
 
 
+def test_commands_that_messages_quote_leave_out_what_nobody_has_checked(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(HEAD, encoding="utf-8")
+    flags = ["run.keep_snapshots=4", f"serve.token_env={WORD}"]
+    quoted = load_pipeline(path, {}, flags).arguments
+    assert quoted == (str(path), "--set", "run.keep_snapshots=4")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

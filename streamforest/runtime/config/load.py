@@ -145,7 +145,9 @@ def load_pipeline(
         metrics_allowed=tuple(metrics["allowed_hosts"]),
         serve=serve,
     )
-    arguments = str(path), *(word for flag in flags for word in ("--set", flag))
+    # those of [serve] concern no command that is quoted, and nobody has looked whether one is a secret
+    quoted = [flag for flag in flags if not flag.lstrip().startswith("serve.")]
+    arguments = str(path), *(word for flag in quoted for word in ("--set", flag))
     return Pipeline(config, source, models, function, arguments)
 
 
