@@ -17,6 +17,7 @@ from typing import Any
 from kafka.net.sasl.msk import AwsMskIamClient, SaslMechanismAwsMskIam
 
 from streamforest.io.kafka.auth.secrets import LoginError
+from streamforest.text import printable
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,6 @@ class IamLogin(SaslMechanismAwsMskIam):  # type: ignore[misc]
         return client
 
     def _signer(self) -> Any:
-        from botocore.exceptions import BotoCoreError
-
         botocore = logging.getLogger("botocore")
         if botocore.getEffectiveLevel() < logging.INFO:
             botocore.setLevel(logging.INFO)  # below that it logs what it signs and sends
@@ -76,8 +75,9 @@ class IamLogin(SaslMechanismAwsMskIam):  # type: ignore[misc]
             frozen = None if credentials is None else credentials.get_frozen_credentials()
             region = region_of(self.host) or os.environ.get("AWS_REGION")
             region = region or session.get_config_variable("region")
-        except BotoCoreError as error:
-            raise CredentialsError(f"AWS credentials cannot be read: {error}") from error
+        except Exception as error:  # botocore's own have two roots, and it lets others through
+            said = printable(str(error) or type(error).__name__, 300)
+            raise CredentialsError(f"AWS credentials cannot be had: {said}") from error
         if frozen is None or not frozen.access_key:
             raise CredentialsError(
                 "no AWS credentials for sasl_mechanism = 'AWS_MSK_IAM': set AWS_ACCESS_KEY_ID and "

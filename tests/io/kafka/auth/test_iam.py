@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from kafka.errors import KafkaError
 
 from streamforest.io.kafka.auth.connection import Connection, Security
 from streamforest.io.kafka.auth.iam import CredentialsError, IamLogin, region_of
@@ -131,6 +134,41 @@ def test_without_credentials_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(CredentialsError, match="set AWS_ACCESS_KEY_ID") as refused:
         said()
     assert "KafkaConnectionError" not in str(refused.value)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """AWS' service for roles, which gives this one to nobody."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing."""
+
+
+def test_a_role_that_is_refused_may_be_given_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    (tmp_path / "token").write_text("a web identity")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/streamforest")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.server_port}")
+        try:
+            with pytest.raises(CredentialsError, match="AccessDenied") as refused:
+                said()
+        finally:
+            server.shutdown()
+    assert isinstance(refused.value, KafkaError), "any other error ends kafka-python's own task"
 
 
 def test_clients_get_no_password() -> None:
