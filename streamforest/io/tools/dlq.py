@@ -73,13 +73,14 @@ def _records(
     first = persist(connection, what, lambda: consumer.beginning_offsets([tp])[tp])
     consumer.assign([tp])
     consumer.seek(tp, max(start, first))
-    deadline = time.monotonic() + max(_READ_SECONDS, Connection.to(connection).retry_seconds)
+    patience = max(_READ_SECONDS, Connection.to(connection).retry_seconds)
+    deadline = time.monotonic() + patience
     while consumer.position(tp) < end:
         if time.monotonic() > deadline:
             raise BrokerError(f"{tp.topic} cannot be read to its end")
         for records in consumer.poll(timeout_ms=300, max_records=500).values():
-            deadline = time.monotonic() + _READ_SECONDS
             yield from (record for record in records if record.offset < end)
+            deadline = time.monotonic() + patience  # what the caller does with them takes time, too
 
 
 def committed_records(

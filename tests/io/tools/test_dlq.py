@@ -168,3 +168,14 @@ def test_a_broker_that_never_commits_is_an_error(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(BrokerError, match="no answer, 8 times in a row: call it again"):
         commit(producer, monkeypatch, BACK)
     assert producer.calls.count("publish") == 8
+
+
+def test_a_caller_may_take_longer_than_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done with a batch, such as a transaction, is not waiting for the next one."""
+    now = [0.0]
+    monkeypatch.setattr(dlq, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    read = []
+    for record in dlq._records("127.0.0.1:9092", Source(9, 10, 11), TP, 9):
+        read.append(record.offset)
+        now[0] += 1_000.0
+    assert read == [9, 10, 11]
