@@ -21,7 +21,7 @@ from typing import Any
 from streamforest.errors import BrokerError
 from streamforest.io.kafka.clients import ask
 from streamforest.io.kafka.onlooker import needs_of_onlooker, onlooker_log
-from streamforest.io.kafka.permissions import lacking, refusal
+from streamforest.io.kafka.permissions import Need, lacking, refusal
 from streamforest.io.kafka.settings import KafkaSettings, for_partition
 from streamforest.io.kafka.topics import absent
 from streamforest.io.log import Stopped
@@ -255,6 +255,9 @@ def replica_of(pipeline: Pipeline, partition: int | None) -> Replica:
 def _check(pipeline: Pipeline, settings: KafkaSettings) -> None:
     """Refuse what could never be followed, before anything is loaded."""
     needs = needs_of_onlooker(settings)
+    if pipeline.config.serve.accept_labels:
+        names = pipeline.config.topics
+        needs.append(Need("Write", "topic", names.labels or names.events))
     topics = [*settings.topics.inputs, settings.topics.journal]
 
     def check(client: Any) -> None:

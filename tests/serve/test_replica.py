@@ -18,8 +18,12 @@ from support.owner_process import Process, advance, some_events
 
 from streamforest.io.codec.events import BOUNDS
 from streamforest.io.features.rules import FeatureRules
+from streamforest.io.kafka.permissions import Need
 from streamforest.io.log import LogUnavailable
+from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.config.serving import ServeTable
+from streamforest.runtime.factory import kafka_settings
+from streamforest.serve import replica as replica_module
 from streamforest.serve.answering import Decoders
 from streamforest.serve.app import App
 from streamforest.serve.replica import Replica
@@ -246,3 +250,25 @@ def test_a_replica_that_lost_its_place_loads_again(
     with replica.reading() as view:
         assert view.commit == replica.commit
         assert view.state.events == owner.run.events
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("", []),
+        ("[serve]\naccept_labels = true\n", ["p.events"]),
+        ("[serve]\naccept_labels = true\n[labels]\n[topics]\nlabels = 'told'\n", ["told"]),
+    ],
+)
+def test_who_publishes_labels_is_asked_for_the_permission_at_the_start(
+    text: str, written: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = "[pipeline]\nname = 'p'\n[kafka]\nbootstrap_servers = '127.0.0.1:9092'\n"
+    (tmp_path / "p.toml").write_text(head + text, encoding="utf-8")
+    asked: list[Need] = []
+    monkeypatch.setattr(replica_module, "ask", lambda connection, question: question(None))
+    monkeypatch.setattr(replica_module, "lacking", lambda client, needs: asked.extend(needs))
+    monkeypatch.setattr(replica_module, "absent", lambda client, topics: [])
+    pipeline = load_pipeline(tmp_path / "p.toml", {})
+    replica_module._check(pipeline, kafka_settings(pipeline))
+    assert [need.name for need in asked if need.operation == "Write"] == written
