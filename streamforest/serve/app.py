@@ -174,7 +174,8 @@ class App:
             question = Question(events, kind, query.get("top", self.model.top))
             told = await self._batcher.ask(question)
             self._check_age()
-            if self.model.commit < query.get("at_least", -1):  # it was loaded again meanwhile
+            if any(_is_before(query.get("at_least", -1), one) for one in told):
+                # it was loaded again meanwhile
                 raise unavailable("not_yet", "the model was loaded again, and is not there yet")
         refused = sum(isinstance(one, Refusal) for one in told)
         self.metrics.events(len(told) - refused, refused)
@@ -296,6 +297,11 @@ class App:
         return encoded(
             {"ready": True, "commit": self.model.commit, "behind_seconds": behind}
         ), _JSON
+
+
+def _is_before(commit: int, told: Answer | Refusal) -> bool:
+    """Whether an answer is of an earlier commit; a snapshot's is of none, and nobody can ask it for one."""
+    return isinstance(told, Answer) and told.commit is not None and told.commit < commit
 
 
 def encoded(told: Any) -> bytes:

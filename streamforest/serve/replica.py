@@ -105,7 +105,7 @@ class Copy(threading.Thread):
             state, commit = follower.state, follower.commit
             if state is None:  # what was at work may be half done: it is loaded again
                 self.view = None
-                self.trouble = follower.trouble
+                self.trouble = follower.trouble or follower.another_rule
                 self._replica.lost(self)
                 return False
             if commit < 0:

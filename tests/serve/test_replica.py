@@ -16,6 +16,7 @@ from support.asgi import Response, ask, with_app
 from support.memory_log import MemoryBroker, MemoryTail
 from support.owner_process import Process, advance, some_events
 
+from streamforest.errors import VersionChangeError
 from streamforest.io.codec.events import BOUNDS
 from streamforest.io.features.rules import FeatureRules
 from streamforest.io.kafka.permissions import Need
@@ -23,6 +24,7 @@ from streamforest.io.log import LogUnavailable
 from streamforest.runtime.config.load import load_pipeline
 from streamforest.runtime.config.serving import ServeTable
 from streamforest.runtime.factory import kafka_settings
+from streamforest.runtime.recovery.replayer import Replayer
 from streamforest.serve import replica as replica_module
 from streamforest.serve.answering import Decoders
 from streamforest.serve.app import App
@@ -152,6 +154,36 @@ def test_a_replica_waits_for_a_commit_or_refuses(owner: Process, make: Make) -> 
     assert (early.status, early.reason) == (503, "not_yet")
     assert early.headers["retry-after"] == "1"
     assert late.json()[0]["commit"] == 2
+
+
+def test_no_answer_is_of_an_earlier_commit_than_was_asked_for(
+    owner: Process, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is the commit of the answer itself: the model may be loaded again while it is made."""
+    advance(owner)()
+    replica = make()
+    until(lambda: replica.commit >= 1 and replica.behind_seconds() is not None)
+    app = App(replica, TABLE, {})
+    monkeypatch.setattr(Replica, "commit", property(lambda self: 9))
+    response = with_app(app, ask(app, "/predict", PROBES, query=b"at_least=9"))
+    assert (response.status, response.reason) == (503, "not_yet")
+    assert with_app(app, ask(app, "/predict", PROBES, query=b"at_least=1")).status == 200
+
+
+def test_a_replica_of_another_version_says_so(
+    owner: Process, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: Any) -> None:
+        raise VersionChangeError("learned by another rule")
+
+    advance(owner)()
+    monkeypatch.setattr(Replayer, "apply", refused)
+    replica = make(1, "elsewhere")
+    app = App(replica, TABLE, {})
+    until(lambda: replica.trouble() is not None)
+    told = with_app(app, ask(app, "/readyz"))
+    assert (told.status, told.reason) == (503, "not_ready")
+    assert "learned by another rule" in told.json()["error"]["message"]
 
 
 def test_before_the_first_commit_nothing_is_answered(broker: MemoryBroker, make: Make) -> None:

@@ -56,6 +56,8 @@ class Follower:
         self.state: RunState | None = None
         self.place = -1
         self.trouble: str | None = None
+        self.another_rule: str | None = None
+        """Why nothing is followed though nothing is wrong: the owner learns by another rule."""
         self._commit = -1
         self._tail: Tail | None = None
         self._reader: Reader | None = None
@@ -109,13 +111,13 @@ class Follower:
         try:
             if self.state is not None or self._load():
                 self._follow(max_records)
-                self.trouble = None
+                self.trouble = self.another_rule = None
         except VersionChangeError as error:
             # another version owns the partitions, as in the middle of an update: this process is ready to
             # take over all the same, from a snapshot. Nor is the change accepted here, whatever was asked
             # for: snapshots of another state would stand under the names of the owner's.
-            self.trouble = None
-            log.warning("standby without following the journal: %s", error)
+            self.trouble, self.another_rule = None, str(error)
+            log.warning("the journal is not followed: %s", error)
             self._not_before = time.monotonic() + _ANOTHER_RULE
             self.close()
         except StreamForestError as error:
