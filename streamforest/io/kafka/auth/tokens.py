@@ -201,7 +201,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         return answer
 
     def _place(self) -> str:
-        return f"the token endpoint {printable(self.credentials.endpoint, 200)}"
+        address = self.credentials.endpoint.partition("?")[0]  # a key may be in the query
+        return f"the token endpoint {printable(address, 200)}"
 
     def _refused(self, code: int, fields: Mapping[str, Any]) -> TokenError:
         """What an endpoint that refuses says, by the error codes of RFC 6749."""

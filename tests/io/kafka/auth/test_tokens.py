@@ -133,6 +133,13 @@ def test_what_is_refused_names_the_setting_and_no_secret(
         )
 
 
+def test_the_query_of_an_endpoint_is_not_told(issuer: Issuer, place: SecretPlace) -> None:
+    with pytest.raises(TokenError) as refused:
+        provider(issuer, place, endpoint=f"{issuer.url}/x?code=hunter2").token()
+    assert f"{issuer.url}/x refuses" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_an_endpoint_that_is_not_there_may_come_back(issuer: Issuer, place: SecretPlace) -> None:
     issuer.__exit__()
     with pytest.raises(TokenError, match="cannot be reached: connection refused") as refused:
