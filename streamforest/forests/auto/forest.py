@@ -301,7 +301,7 @@ class AutoForestClassifier(Forest):
         arrays = {"tree.seed": self._seeds, **self._blend.dump(len(self._labels))}
         arrays["family.revisions"] = np.array([family._revision for family in self._families])
         arrays |= self._recent.dump(self._n_learned, len(self._features))
-        arrays |= self._rest.dump(self._families[1]._n_learned)
+        arrays |= self._rest.dump(self._families[1]._n_learned, self._features)
         for name, family in zip(FAMILIES, self._families):
             arrays |= {f"{name}.{key}": array for key, array in family._dump().items()}
         return arrays

@@ -66,6 +66,7 @@ class Resting:
             self.complete
             and not has_categories
             and width <= len(self.valued)
+            and (known <= self.features).all()  # a batch may be wider than its first rows are
             and (y < self.classes).all()
         ):
             return new
@@ -119,9 +120,24 @@ class Resting:
 
     # ---- snapshots
 
-    def dump(self, learned: int) -> dict[str, NDArray[Any]]:
-        """The arrays of a snapshot; `learned` are the rows that the family has learned."""
-        return {"resting.counters": np.array([self.resting, self.quiet, learned, self.counted])}
+    def dump(self, learned: int, table: FeatureTable) -> dict[str, NDArray[Any]]:
+        """The arrays of a snapshot; `learned` are the rows that the family has learned.
+
+        What there is to tell is in the table, but for rows with a coarse label alone: names and categories
+        that only they have had so far are listed as not yet told.
+        """
+        counters = [self.resting, self.quiet, learned, self.counted]
+        self._widen(len(table))
+        codes, valued = self.codes[: len(table)], self.valued[: len(table)]
+        all_codes, all_valued = _known(table)
+        same = (codes == all_codes).all() and (valued == all_valued).all()
+        if same and self.features == len(table):
+            return {"resting.counters": np.array(counters)}
+        return {
+            "resting.counters": np.array([*counters, self.features]),
+            "resting.codes": codes.copy(),
+            "resting.valued": valued.astype(np.uint8),
+        }
 
     def restore(
         self,
@@ -132,13 +148,27 @@ class Resting:
         revision: int,
     ) -> int:
         """The same back, and the rows that the family has learned. Revision 1 did not count classes."""
-        counters = take("resting.counters", np.int64, 3 if revision == 1 else 4).tolist()
+        counters = take("resting.counters", np.int64).tolist()
+        demand(len(counters) == 3 if revision == 1 else len(counters) in (4, 5), "resting.counters")
         resting, quiet, of_family, self.counted = (*counters, classes)[:4]
         demand(resting in (0, 1) and 0 <= quiet <= _EPOCHS, "resting.counters")
         demand(0 <= self.counted <= classes, "resting.counters")
         demand(classes <= of_family <= learned, "resting.counters")
         self.resting, self.quiet = bool(resting), quiet
         self.classes, self.features = classes, len(table)
-        self.codes = np.array([table.n_codes(j) for j in range(len(table))], np.int64)
-        self.valued = np.array([kind != UNKNOWN for kind in table.kinds], np.bool_)
+        self.codes, self.valued = _known(table)
+        if len(counters) == 5:
+            codes = take("resting.codes", np.int64, len(table))
+            demand((codes >= 0) & (codes <= self.codes), "resting.codes")
+            valued = take("resting.valued", np.uint8, len(table))
+            demand(valued <= self.valued, "resting.valued")
+            demand(0 <= counters[4] <= len(table), "resting.counters")
+            self.codes, self.valued = codes.copy(), valued.astype(np.bool_)
+            self.features = counters[4]
         return int(of_family)
+
+
+def _known(table: FeatureTable) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Categories of each feature, and whether it has had a value, in any learned row."""
+    codes = np.array([table.n_codes(j) for j in range(len(table))], np.int64)
+    return codes, np.array([kind != UNKNOWN for kind in table.kinds], np.bool_)

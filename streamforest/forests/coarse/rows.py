@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.core.capacity import CATEGORY
+from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.serialization import demand
 
 _MAX_WITHHELD = 4_096
@@ -94,20 +96,25 @@ class EstimatedRows:
         }
 
     def restore(
-        self, take: Callable[..., NDArray[Any]], in_memory: Any, categories: int, features: int
+        self,
+        take: Callable[..., NDArray[Any]],
+        in_memory: Any,
+        categories: int,
+        table: FeatureTable,
+        learned: int,
     ) -> None:
         """The same back, checked."""
         number = take("rows.number", np.int64)
         n = len(number)
         own = take("rows.own_number", np.int64, n)
-        demand(np.diff(number) > 0, "rows.number")
+        _check_numbers(number, learned, "rows.number")
         demand(np.isin(own, in_memory) & (np.unique(own).size == n), "rows.own_number")
         category = take("rows.category", np.int64, n)
         demand((category >= 0) & (category < categories), "rows.category")
         width = take("rows.width", np.int64, n)
-        demand((width >= 0) & (width <= max(1, features)), "rows.width")
+        demand((width >= 0) & (width <= max(1, len(table))), "rows.width")
         values = take("rows.values", np.float64, int(width.sum()))
-        demand(~np.isinf(values), "rows.values")
+        _check_values(values, width, table, "rows.values")
         withdrawn = take("rows.withdrawn", np.int64)
         demand(np.isin(withdrawn, in_memory) & ~np.isin(withdrawn, own), "rows.withdrawn")
         parts = np.split(values, np.cumsum(width)[:-1]) if n else []
@@ -160,19 +167,45 @@ class WithheldRows:
             "withheld.values": np.concatenate([*(row.values for row in rows), np.zeros(0)]),
         }
 
-    def restore(self, take: Callable[..., NDArray[Any]], categories: int, features: int) -> None:
+    def restore(
+        self,
+        take: Callable[..., NDArray[Any]],
+        categories: int,
+        table: FeatureTable,
+        learned: int,
+    ) -> None:
         """The same back, checked."""
         number = take("withheld.number", np.int64)
-        demand((number >= 0) & (len(number) <= _MAX_WITHHELD), "withheld.number")
-        demand(np.diff(number) > 0, "withheld.number")
+        demand(len(number) <= _MAX_WITHHELD, "withheld.number")
+        _check_numbers(number, learned, "withheld.number")
         category = take("withheld.category", np.int64, len(number))
         demand((category >= 0) & (category < categories), "withheld.category")
         width = take("withheld.width", np.int64, len(number))
-        demand((width >= 0) & (width <= max(1, features)), "withheld.width")
+        demand((width >= 0) & (width <= max(1, len(table))), "withheld.width")
         demand(int(width.sum()) <= _MAX_VALUES, "withheld.width")
         values = take("withheld.values", np.float64, int(width.sum()))
-        demand(~np.isinf(values), "withheld.values")
+        _check_values(values, width, table, "withheld.values")
         parts = np.split(values, np.cumsum(width)[:-1]) if len(number) else []
         for at, of, part in zip(number.tolist(), category.tolist(), parts):
             self._rows[at] = EstimatedRow(-1, of, part)
         self._values = len(values)
+
+
+def _check_numbers(number: NDArray[np.int64], learned: int, name: str) -> None:
+    """Rows in the order in which they came; later rows have other numbers."""
+    demand((number >= 0) & (number < learned), name)
+    demand(np.diff(number) > 0, name)
+
+
+def _check_values(
+    values: NDArray[np.float64], width: NDArray[np.int64], table: FeatureTable, name: str
+) -> None:
+    """Values are numbers that the forest takes, or missing; categories are codes that exist."""
+    demand(~np.isinf(values) & ~(np.abs(values) > table.largest), name)
+    codes = np.full(max(1, len(table)), -1)  # of each feature; -1: it has none
+    for j, kind in enumerate(table.kinds):
+        codes[j] = table.n_codes(j) if kind == CATEGORY else -1
+    most = codes[np.arange(len(values)) - np.repeat(np.cumsum(width) - width, width)]
+    code = values[(most >= 0) & ~np.isnan(values)]
+    most = most[(most >= 0) & ~np.isnan(values)]
+    demand((code >= 0) & (code < most) & (code == np.floor(code)), name)

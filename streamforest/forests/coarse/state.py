@@ -81,8 +81,10 @@ def restore(levels: Levels, fine: Forest, meta: Any, arrays: Arrays) -> None:
     demand((answers.unseen >= 0) & (answers.unseen < 1), "unseen")
     answers.mix.restore(take)
     levels.trust.restore(take)
-    levels.withheld.restore(take, categories, len(fine._features))
+    levels.withheld.restore(take, categories, fine._features, fine.n_learned)
     levels.estimates.restore(take, classes, len(fine._features))
     if fine._keeps_rows:
-        levels.rows.restore(take, fine._rows_in_memory(), categories, len(fine._features))
+        levels.rows.restore(
+            take, fine._rows_in_memory(), categories, fine._features, fine.n_learned
+        )
     demand(not arrays, f"unknown arrays {sorted(arrays)}")

@@ -10,9 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.coarse_stream import GENUS, two_levels
+from support.forging import Forgery, forged
 
 from streamforest import LEARN, PREDICT
-from streamforest.errors import InputError, LabelError, ParameterError, TaxonomyError
+from streamforest.errors import (
+    InputError,
+    LabelError,
+    ParameterError,
+    SnapshotError,
+    TaxonomyError,
+)
 from streamforest.forests.coarse import rows, trust
 from streamforest.forests.core import engine, registry
 from streamforest.forests.persistence.snapshot import decode, encode
@@ -271,6 +278,28 @@ def test_the_newest_rows_are_withheld_and_no_more(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(rows, "_MAX_VALUES", 13)  # two rows of six
     model.learn_one(xs[0], coarse=coarse[0])
     assert model.summary()["levels"]["refinable_rows"] == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "at", "value"),
+    [
+        ("number", 2, 3),  # of a row that is yet to come
+        ("category", 0, 1),
+        ("values", 0, 1e16),  # more than an NCM forest takes
+        ("values", 0, float("inf")),
+        ("values", 1, 1.0),  # a code that the feature does not have
+        ("values", 1, -1.0),
+        ("values", 1, 0.5),
+    ],
+)
+def test_damage_of_withheld_rows_is_refused(field: str, at: int, value: float) -> None:
+    model = small("ncm")
+    for k in range(3):
+        model.learn_one({"a": float(k), "b": "red"}, coarse="x")
+    data = encode({"main": model})
+    assert decode(data)[0]["main"].refine_one(0, "y")
+    with pytest.raises(SnapshotError, match=f"withheld.{field}"):
+        decode(forged(data, Forgery(f"models/main/0/levels.withheld.{field}", at, value)))
 
 
 def test_an_unknown_class_is_likelier_in_a_category_of_many_classes() -> None:
