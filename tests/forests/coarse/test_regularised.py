@@ -10,6 +10,7 @@ from reference.regularised import score
 
 from streamforest import NCMForestClassifier
 from streamforest.errors import InputError, LabelError, ParameterError
+from streamforest.forests.coarse import trust
 from streamforest.forests.ncm import presets
 from streamforest.forests.persistence.snapshot import decode, encode
 from streamforest.kernels.core.entropy import XLOGX
@@ -194,7 +195,10 @@ def test_what_does_not_go_together_is_refused() -> None:
 # ---- refinement
 
 
-def test_a_refined_row_counts_once_and_under_its_true_class() -> None:
+def test_a_refined_row_counts_once_and_under_its_true_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trust, "_RIGHT", 0.0)  # every estimate is learned
     X, y, upper = _set(seed=3)
     forest = NCMForestClassifier(n_trees=4, seed=1)
     guesses = []
@@ -230,7 +234,10 @@ def test_a_refined_row_counts_once_and_under_its_true_class() -> None:
     assert encode({"main": halves[0]}) == encode({"main": halves[1]})
 
 
-def test_a_row_that_left_the_memory_is_missed() -> None:
+def test_a_row_that_left_the_memory_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trust, "_RIGHT", 0.0)  # every estimate is learned
     X, y, upper = _set(seed=4)
     forest = NCMForestClassifier(n_trees=2, seed=1, memory=32)
     for r in range(200):
