@@ -112,9 +112,11 @@ class NearestEstimate(OwnEstimate):
     def learn(self, row: NDArray[np.float64], y: int) -> None:
         self.rows.append(row.copy())
         self.labels.append(y)
-        self._matrix = None
         most = max(1, min(_MAX_ROWS, _MAX_VALUES // max(1, len(row))))
         del self.rows[:-most], self.labels[:-most]
+        if self._matrix is not None:
+            fits = self._matrix.shape[1] == len(row)
+            self._matrix = np.vstack([self._matrix, row])[-len(self.rows) :] if fits else None
 
     def best(
         self, scores: NDArray[Any], row: NDArray[np.float64], classes: NDArray[np.int64]
