@@ -99,21 +99,22 @@ def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
     """
     logs.set_up("error", "text")
     file = _write(folder)
-    settings = (f"metrics.port={_port()}",)
     with StopSignals() as signals, ExitStack() as stack:
 
         def stopping() -> bool:
             return signals.requested is not None
 
-        loaded = load_pipeline(file, {}, settings)
+        loaded = load_pipeline(file)
         with ThreadPoolExecutor(1) as pool:  # the broker starts while the kernels are compiled
             starting = _starting(pool, source)
             for model in loaded.models.values():
                 model.warm_up()
             servers = _settled(stack, starting, source)
+        settings = [f"metrics.port={_port()}"]  # now: starting the broker takes long
         if servers is not None:
             # one partition: the order is that of the file, and so is the result
-            loaded = load_pipeline(file, {}, (*settings, "kafka.partitions=1"), servers)
+            settings.append("kafka.partitions=1")
+        loaded = load_pipeline(file, {}, settings, servers)
         metrics = PipelineMetrics(loaded.config.name, REASONS)
         live = stack.enter_context(LivePage(loaded, file, metrics, asked=True))
         telemetry = live.watch(metrics, fresh=True)

@@ -128,6 +128,8 @@ async def _run(
     app.start()
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[bound]))
+    while not (server.started or serving.done()):
+        await asyncio.sleep(0.01)
     host, port = bound.getsockname()[:2]
     scheme = "https" if config.is_ssl else "http"
     shown = f"[{host}]" if ":" in host else host

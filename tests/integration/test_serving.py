@@ -189,7 +189,7 @@ def test_mutual_tls_and_a_token(snapshot: Path, tmp_path: Path) -> None:
     settings = [one for key, value in flags.items() for one in ("--set", f"{key}={value}")]
     with Served(snapshot, *settings, tls=context) as server:
         server.until(lambda one: any("listening on https" in m for m in one.messages()))
-        with pytest.raises((ssl.SSLError, ConnectionError, BrokenPipeError)):
+        with pytest.raises((ssl.SSLError, ConnectionResetError, BrokenPipeError)):
             server.ask("/readyz")
         context.load_cert_chain(certificate, key)
         until(lambda: server.ask("/readyz")[0] == 200)

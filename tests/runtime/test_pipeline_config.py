@@ -77,8 +77,8 @@ def test_names_by_which_metrics_may_be_asked_for(tmp_path: Path) -> None:
 
 def test_the_shipped_pipelines_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    line = '{"x": [0.5, 1.0], "y": "a"}\n'  # what pipelines/embeddings.py writes
-    Path("embeddings.jsonl").write_text(line, encoding="utf-8")
+    for name in ("embeddings", "species"):  # what scripts in pipelines/ write
+        Path(f"{name}.jsonl").write_text('{"x": [0.5, 1.0], "y": "a"}\n', encoding="utf-8")
     files = sorted(PIPELINES.glob("*.toml"))
     assert files
     for path in files:

@@ -194,7 +194,7 @@ class GroupMember:
         """Start over with a new consumer; the old one stays if the broker cannot be reached now."""
         try:
             consumer = subscribed(self.settings, ByNumberAssignor(), _Listener(self))
-        except KafkaError as error:
+        except (KafkaError, BrokerError) as error:
             log.info("no other consumer can be had now (%s: %s)", type(error).__name__, error)
             return
         log.warning("joining the group fails again and again: starting over with a new consumer")

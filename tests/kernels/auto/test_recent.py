@@ -11,7 +11,7 @@ import pytest
 
 from streamforest.forests.auto.recent import RecentNeighbours
 from streamforest.forests.core.batch import Batch
-from streamforest.kernels.auto.blending import SHARES, blend
+from streamforest.kernels.auto.blending import AGES, GROWN_UP, LIFTS, SHARES, blend
 from streamforest.kernels.core.operations import BOTH, LEARN, PREDICT
 
 UNIT = 1 << 32
@@ -140,21 +140,37 @@ def test_the_blend_is_that_of_plain_python(seed: int) -> None:
     op = rng.choice([PREDICT, LEARN, BOTH], 200).astype(np.uint8)
     share = rng.random(2)
     hits = np.zeros((2, len(SHARES)), np.int64)
+    rows, lift = np.array([0, 3, 60, 80]), np.array([4.0, 2.0, 1.5])
+    lift_hits = np.zeros((len(AGES), len(LIFTS)), np.int64)
     out = np.empty((200, 4), np.int64)
-    blend(votes, y, op, share, hits, out)
+    known = rows.copy()
+    blend(votes, y, op, share, hits, rows, lift, lift_hits, out)
 
     def mixed(one: Any, other: Any, g: float) -> Any:
         return (1 - g) * one / max(one.sum(), 1) + g * other / max(other.sum(), 1)
 
-    expected = np.zeros_like(hits)
+    expected, expected_lifts = np.zeros_like(hits), np.zeros_like(lift_hits)
     for r in range(200):
         forests = np.rint(UNIT * mixed(votes[r, 0], votes[r, 1], share[0])).astype(np.int64)
-        answer = UNIT * mixed(forests, votes[r, 2], share[1])
+        age = np.searchsorted(AGES, known, side="right")
+        factor = np.append(lift, 1.0)[age]
+        lifted = np.rint(factor * forests).astype(np.int64)
+        answer = UNIT * mixed(lifted, votes[r, 2], share[1])
         np.testing.assert_allclose(out[r], answer, atol=2)
         if op[r] & LEARN:
-            for pair, voices in enumerate(((votes[r, 0], votes[r, 1]), (forests, votes[r, 2]))):
+            for pair, voices in enumerate(((votes[r, 0], votes[r, 1]), (lifted, votes[r, 2]))):
                 for s, g in enumerate(SHARES):
                     p = mixed(*voices, g)
                     expected[pair, s] += p.max() > 0 and p.argmax() == y[r]
+            for a in range(len(AGES)):
+                if not forests[age == a].any():
+                    continue  # it says nothing of the lifts of this age
+                for s, by in enumerate(LIFTS):
+                    p = np.where(age == a, by, factor) * forests
+                    expected_lifts[a, s] += p.max() > 0 and p.argmax() == y[r]
+            known[y[r]] = min(known[y[r]] + 1, GROWN_UP)
     np.testing.assert_array_equal(hits, expected)
+    np.testing.assert_array_equal(lift_hits, expected_lifts)
+    np.testing.assert_array_equal(rows, known)
     assert 0 < hits.min() < hits.max()
+    assert lift_hits.any()
