@@ -286,7 +286,7 @@ def rebalancing(consumer: Any) -> bool:
     return bool(consumer.group_metadata().state == "<rebalancing>")
 
 
-@pytest.mark.parametrize("remedy", [True, False])
+@pytest.mark.parametrize("remedy", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_call_made_while_the_broker_is_down_is_not_lost(
     kafka_broker: Broker, remedy: bool
 ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.groups import Group, kill_in_turn, ways
+from integration.groups import Group, churned, kill_in_turn, ways
 from integration.kills import Plan
 from integration.test_kill import check_forest
 
@@ -80,4 +80,12 @@ def test_owner_and_standby(kafka_cluster: Cluster, tmp_path: Path) -> None:
     print(
         f"\n{len(several)} owners, {group.sent:,} events: fail-over in {max(waits):.1f} s at most"
     )
+    assert tally.total() >= 3
+
+
+def test_a_group_with_a_forest_for_each_partition(kafka_cluster: Cluster, tmp_path: Path) -> None:
+    broker: Any = kafka_cluster
+    several = ways([*FAILPOINTS[::2], *["kill", "join"] * 3], randoms=0, stops=1, seed=3)
+    with troubled(kafka_cluster, seed=3) as tally:
+        print(churned(Group(broker, tmp_path, "partition"), several, 2, seed=3))
     assert tally.total() >= 3
