@@ -54,8 +54,7 @@ every = 400
 seed = 7
 
 [model]
-kind = "consistent"
-n_trees = 30
+kind = "stream"
 seed = 1
 
 [run]
