@@ -6,6 +6,7 @@ has begun that would have to be cleaned up, and a traceback through an import he
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ def interrupted(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The console script."""
+    faulthandler.enable()  # a crash in compiled code names the line that called it
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupted)
     from streamforest.cli import root

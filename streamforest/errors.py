@@ -59,6 +59,14 @@ class DependencyError(StreamForestError, ImportError):
     """An installed package of a release that this one does not work with."""
 
 
+class ExecutorError(StreamForestError):
+    """Actors that do not start, end again and again, or differ from the process that uses them."""
+
+
+class SequenceError(ExecutorError):
+    """A call to an actor that would be repeated, or would leave one out."""
+
+
 class BrokerError(StreamForestError):
     """A broker that cannot be started, reached or trusted."""
 

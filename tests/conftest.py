@@ -1,7 +1,7 @@
-"""Shared by all tests; and how the whole suite is spread over two workers.
+"""Shared by all tests; and how the whole suite is spread over workers.
 
-`python -m pytest` alone runs everything, on two workers. Tests that are picked by hand, by path, mark
-or debugger, run in one process and print as they go.
+`python -m pytest` alone runs everything, on three workers: half of the time tests wait for a broker. Tests
+that are picked by hand, by path, mark or debugger, run in one process and print as they go.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import sys
 from streamforest.forests.core import registry
 registry.get(sys.argv[1]).warm_up()
 """
-_WORKERS = 2
+_WORKERS = 3
 _TOGETHER = ("bench", "docs", "integration", "runtime")
 """Folders whose tests stay together, file by file."""
 
@@ -39,16 +39,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     by_hand = option.markexpr != "not slow" or option.keyword or option.usepdb
     by_hand = by_hand or option.capture == "no" or option.collectonly
-    return min(_WORKERS, os.cpu_count() or 1) if whole and not by_hand else 0
+    return min(_WORKERS, 1 + (os.cpu_count() or 1)) if whole and not by_hand else 0
 
 
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """What both workers need is made once, before they start: compiled kernels, and Kafka's jars."""
+    """What all workers need is made once, before they start: compiled kernels, and Kafka's jars."""
     from streamforest.errors import BrokerError
     from streamforest.forests.core import registry
     from streamforest.testing.broker import download
 
-    with ThreadPoolExecutor(_WORKERS) as pool:
+    with ThreadPoolExecutor(min(_WORKERS, os.cpu_count() or 1)) as pool:
         for kind in ("ncm", *registry.kinds()):  # the one that takes longest first
             pool.submit(subprocess.run, [sys.executable, "-c", _COMPILE, kind])
         if download.missing() is None:
@@ -61,6 +61,14 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What stays together comes first: the other tests then fill the gaps one by one."""
     items.sort(key=lambda item: item.path.parent.name not in _TOGETHER)
+
+
+@pytest.fixture(autouse=True)
+def _no_strangers_in_the_log(request: pytest.FixtureRequest) -> None:
+    """A test that needs no broker does not see what a client of an earlier test still logs in its thread."""
+    if "caplog" in request.fixturenames and "integration" not in request.path.parts:
+        caplog = request.getfixturevalue("caplog")
+        caplog.handler.addFilter(lambda record: not record.name.startswith("kafka."))
 
 
 class FileByFile(LoadScopeScheduling):

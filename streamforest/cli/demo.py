@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import statistics
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import Literal
 import click
 
 from streamforest.cli.demo_view import DemoView
-from streamforest.cli.page import DEFAULT_PORT, LivePage
+from streamforest.cli.page import LivePage, page_port
 from streamforest.cli.report import report
 from streamforest.errors import BrokerError, ConfigError
 from streamforest.io.codec.dead_letters import REASONS
@@ -31,7 +30,7 @@ from streamforest.runtime.factory import opened
 from streamforest.runtime.operate.stopping import StopSignals
 from streamforest.runtime.processing.loop import Run
 from streamforest.testing.broker import download
-from streamforest.testing.broker.server import Broker, free_port
+from streamforest.testing.broker.server import Broker
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ every = 400
 seed = 7
 
 [model]
-kind = "stream"
+kind = "auto"
 seed = 1
 
 [run]
@@ -90,7 +89,7 @@ snapshot_interval_events = 1000
 def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
     """Watch a forest learn handwritten digits that appear one after the other.
 
-    Takes about half a minute; the first start on a machine compiles for some 30 seconds before that.
+    Takes about half a minute. The first start on a machine compiles before that, and counts what it compiles.
 
     \b
     Example:
@@ -109,7 +108,7 @@ def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
             for model in loaded.models.values():
                 model.warm_up()
             servers = _settled(stack, starting, source)
-        settings = [f"metrics.port={_port()}"]  # now: starting the broker takes long
+        settings = [f"metrics.port={page_port()}"]  # now: starting the broker takes long
         if servers is not None:
             # one partition: the order is that of the file, and so is the result
             settings.append("kafka.partitions=1")
@@ -145,16 +144,6 @@ def _write(folder: Path) -> Path:
     if not file.exists():
         replace(file, text.encode(), 0o644)
     return file
-
-
-def _port() -> int:
-    """The usual port of the page, or any that is free."""
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", DEFAULT_PORT))
-        except OSError:
-            return free_port()
-    return DEFAULT_PORT
 
 
 # ---- broker or file

@@ -178,11 +178,8 @@ def _kernels(config: Config | None) -> Finding:
 
 
 def _is_compiled(kind: str) -> bool:
-    """Whether the cache has this version's functions of a kind. Those of another CPU count too: numba alone
-    can tell.
-    """
-    folders = [cache.base_folder() / one / cache.digest(one) for one in _KERNELS.get(kind, [])]
-    return all(any(folder.glob("*.nbi")) for folder in folders)
+    """Whether there are compiled functions of a kind, of this version."""
+    return all(cache.is_compiled(module) for module in _KERNELS.get(kind, []))
 
 
 def _disk(config: Config | None) -> Iterator[Finding]:

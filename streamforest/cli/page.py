@@ -19,6 +19,7 @@ from streamforest.observe.server import MetricsServer, Observed
 from streamforest.observe.telemetry import Listener, Listeners
 from streamforest.runtime.config.load import Pipeline
 from streamforest.runtime.config.schema import RunTable
+from streamforest.testing.broker.server import can_listen, free_port
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class LivePage:
         self.site: Site | None = None
         self.address = ""
         self._server = ExitStack()
-        port = config.metrics_port or (DEFAULT_PORT if asked else 0)
+        port = config.metrics_port or (page_port() if asked else 0)
         if not port:
             return
         self.site = Site(_about(loaded, file))
@@ -81,6 +82,11 @@ class LivePage:
         click.echo(f"The page stays at {self.address} until Ctrl-C.", err=True)
         while not stop():
             time.sleep(0.1)
+
+
+def page_port() -> int:
+    """A port for a page whose port nobody has chosen: the usual one, or any that is free."""
+    return DEFAULT_PORT if can_listen(DEFAULT_PORT) else free_port()
 
 
 class PartitionPages:

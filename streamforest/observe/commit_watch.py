@@ -17,6 +17,7 @@ from streamforest.observe.telemetry import (
     CommitMade,
     Followed,
     IterationDone,
+    PendingDropped,
     RecordsRead,
     RoleChanged,
     TelemetryEvent,
@@ -57,7 +58,7 @@ class CommitWatch:
             case RecordsRead():
                 if self._uncommitted is None:
                     self._uncommitted = self._clock()
-            case CommitMade():
+            case CommitMade() | PendingDropped():
                 self._uncommitted = self._unread = None
             case IterationDone():
                 self._look()

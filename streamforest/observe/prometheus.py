@@ -43,6 +43,7 @@ from streamforest.observe.telemetry import (
     LogOpened,
     ModelsChanged,
     NoveltyMeasured,
+    PendingDropped,
     Readiness,
     Rebalanced,
     RecordsRead,
@@ -243,6 +244,8 @@ class PipelineMetrics:
                 self._late.begin(event.status)
             case CommitDoubted():
                 self._doubts.inc()
+            case PendingDropped():
+                self._uncommitted.set(0)
             case CommitMade():
                 self._committed(event)
             case SnapshotStarted():

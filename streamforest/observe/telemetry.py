@@ -174,6 +174,11 @@ class CommitDoubted:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingDropped:
+    """Another process has committed: what this one had read and not committed does not count."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitMade:
     """A commit was made."""
 
@@ -253,6 +258,7 @@ TelemetryEvent = (
     LogOpened
     | Followed
     | RecordsRead
+    | PendingDropped
     | ClassesBorn
     | BatchAdvanced
     | BatchSampled

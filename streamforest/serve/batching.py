@@ -150,8 +150,9 @@ class Batcher(threading.Thread):
         with self._model.reading() as view:
             try:
                 return answer(view, questions, self._model.decoders)
-            finally:
-                view.state.gate.take()  # what an error has left there
+            except BaseException:
+                view.state.gate.take()  # what the error has left there
+                raise
 
     def _one_by_one(self, questions: list[Question]) -> list[Answers | Exception]:
         results: list[Answers | Exception] = []

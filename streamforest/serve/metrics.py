@@ -34,6 +34,9 @@ class ServeMetrics:
             ["outcome"],
             registry=self.registry,
         )
+        self._outcomes = [self._events.labels(outcome) for outcome in ("answered", "refused")]
+        self._by_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        """What each path and status counts in: to look it up by its labels takes longer than to count."""
         behind = Gauge(
             "streamforest_serve_behind_seconds",
             "All commits made so many seconds ago are in the answers",
@@ -49,13 +52,18 @@ class ServeMetrics:
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
-        self._requests.labels(path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
+        found = self._by_answer.get((path, status))
+        if found is None:
+            found = self._requests.labels(path, str(status)), self._seconds.labels(path)
+            self._by_answer[path, status] = found
+        count, times = found
+        count.inc()
+        times.observe(seconds)
 
     def events(self, answered: int, refused: int) -> None:
         """So many events of a request were answered, and so many were none."""
-        self._events.labels("answered").inc(answered)
-        self._events.labels("refused").inc(refused)
+        for outcome, number in zip(self._outcomes, (answered, refused)):
+            outcome.inc(number)
 
     def exposition(self) -> bytes:
         """All of it, as Prometheus reads it."""

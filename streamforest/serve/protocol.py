@@ -1,6 +1,8 @@
 """uvicorn's protocol with bounds on the head of a request, which it does not have itself.
 
 A client could otherwise send a head without end, or none at all, and hold memory and a connection for ever.
+
+And with one write for each response: uvicorn sends the head by itself, which wakes the client twice.
 """
 
 from __future__ import annotations
@@ -17,6 +19,37 @@ HEAD_SECONDS = 10.0
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
+class OneWrite:
+    """A transport that sends the head of a response together with what follows it."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send, unless it is a head: that waits for its body, no longer than this turn of the loop."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what is held, and hang up."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        data, self._head = self._head, b""
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
@@ -28,7 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected."""
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:

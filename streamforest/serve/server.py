@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _CONNECTIONS = 1_000  # at a time; beyond them a client gets 503
 _KEEP_ALIVE = 30  # seconds
 _FINISH = 30  # seconds for what is under way when the server stops
-_SWITCH = 0.001  # seconds after which a busy thread lets another one run: following must not delay answers
+_SWITCH = 0.0002  # seconds after which a busy thread lets another one run: following must not delay answers
 
 
 class _Server(uvicorn.Server):
@@ -134,8 +134,11 @@ async def _run(
     scheme = "https" if config.is_ssl else "http"
     shown = f"[{host}]" if ":" in host else host
     ready(f"{scheme}://{shown}:{port}")
-    gc.freeze()
     await asyncio.to_thread(app.model.start)
+    # all that was loaded, kernels included, stays: to look through it for garbage would take 90 ms of some
+    # request, again and again
+    gc.collect()
+    gc.freeze()
     waiting = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)

@@ -4,7 +4,8 @@
 
 `kafka_broker` is one temporary broker for the session; `kafka_topic` creates topics with unique names;
 `secure_kafka_broker` is another broker, with TLS, SASL and ACLs; `kafka_cluster` is three brokers, any of
-which may be killed or made to hang. Without Java or Maven the tests are skipped and say what to install; with
+which may be killed or made to hang. These two are there for one file of tests, since an idle broker takes
+processor time too. Without Java or Maven the tests are skipped and say what to install; with
 `CI=true` they fail.
 """
 
@@ -44,7 +45,7 @@ def kafka_broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secure_kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     """A real broker with TLS, SASL and ACLs; see `streamforest.testing.secure`."""
     reason = download.missing()
@@ -56,8 +57,8 @@ def secure_kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield broker
 
 
-@pytest.fixture(scope="session")
-def kafka_cluster_of_session() -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def kafka_cluster_of_module() -> Iterator[Cluster]:
     """The cluster of `kafka_cluster`, which every test gets whole."""
     reason = download.missing()
     if reason is not None:
@@ -67,10 +68,10 @@ def kafka_cluster_of_session() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def kafka_cluster(kafka_cluster_of_session: Cluster) -> Cluster:
+def kafka_cluster(kafka_cluster_of_module: Cluster) -> Cluster:
     """Three real brokers, whatever the test before did to them; see `streamforest.testing.broker.cluster`."""
-    kafka_cluster_of_session.heal()
-    return kafka_cluster_of_session
+    kafka_cluster_of_module.heal()
+    return kafka_cluster_of_module
 
 
 @pytest.fixture

@@ -106,6 +106,11 @@ class Consumer:
         except (subprocess.TimeoutExpired, TimeoutError):
             raise AssertionError(f"still alive after {timeout} s:\n{self.log()[-3000:]}") from None
 
+    def expect_exit(self, code: int, timeout: float = 120.0) -> None:
+        """Wait until it ends; AssertionError with its log if it does not, or with another exit code."""
+        found = self.wait_or_fail(timeout)
+        assert found == code, f"ended with {found}, not {code}:\n{self.log()[-3000:]}"
+
     def wait(self, timeout: float = 120.0) -> int:
         """Its exit code; a negative one is the signal that ended it."""
         assert self._process is not None, "not started"

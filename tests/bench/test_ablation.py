@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from streamforest import NCMForestClassifier, datasets
+from streamforest.bench.forest import ablation
 from streamforest.cli import root
+from streamforest.datasets import Stream
 
 
 def _invoke(*arguments: str) -> Result:
@@ -38,6 +42,32 @@ def test_every_variant_has_a_column_and_figures_that_add_up(tmp_path: Path) -> N
     assert "Mean over 2 seeds, on short streams 1." in " ".join(result.stdout.split())
 
 
+def test_another_forest_and_young_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a class schedule the second table has events 2 to 10 of every class."""
+    y = np.array(["a"] * 20 + ["a", "b"] * 20)
+    X = np.where(y == "a", 0.0, 1.0)[:, None] + np.linspace(0, 0.1, len(y))[:, None]
+    stream = Stream("letter-classes", X, y, ("x",), about="two classes")
+    monkeypatch.setattr(datasets, "unavailable", lambda name: None)
+    monkeypatch.setattr(datasets, "load", lambda name, events: stream)
+    file = tmp_path / "parts.json"
+    result = _invoke(
+        *("--model", "ncm", "--stream", "letter-classes", "--trees", "2", "--short-seeds", "2"),
+        *("--variant", "balanced=False", "--json", str(file)),
+    )
+    assert result.exit_code == 0, result.output
+    assert "NCMForestClassifier, 2 trees" in result.stdout
+    assert "events 2 to 10 of every class" in " ".join(result.stdout.split())
+    found = json.loads(file.read_text())
+    assert len(found["by_seed"]["letter-classes"]["balanced=False"]) == 2
+    forest = NCMForestClassifier(n_trees=2, seed=0)
+    right = ablation.answered(forest, stream)
+    counted = [i for label in "ab" for i in np.flatnonzero(y == label)[1:10]]
+    other = ablation.answered(NCMForestClassifier(n_trees=2, seed=1), stream)
+    expected = (right[counted].mean() + other[counted].mean()) / 2
+    assert found["young"]["letter-classes"][""] == pytest.approx(expected)
+    assert expected != pytest.approx(found["accuracy"]["letter-classes"][""])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -45,6 +75,9 @@ def test_every_variant_has_a_column_and_figures_that_add_up(tmp_path: Path) -> N
         (("--variant", "colour=3"), ["colour"]),
         (("--variant", "p_structure=2"), ["p_structure=2"]),
         (("--stream", "gaussian"), ["gaussian", "gaussians"]),
+        (("--model", "online"), ["--model online", "--variant"]),
+        (("--model", "forrest", "--variant", "n_trees=3"), ["forrest"]),
+        (("--model", "few", "--variant", "drift=True"), ["drift"]),
         (("--seeds", "0"), ["--seeds 0", "1 or more"]),
     ],
 )

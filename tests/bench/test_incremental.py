@@ -219,6 +219,14 @@ def test_other_figures_have_their_rows() -> None:
     assert len(paper_figures.figure_12(asked).rows) == 5
 
 
+def test_figure_10_has_ten_orders_whatever_is_asked() -> None:
+    settings = protocol.Settings(trees=1, mu=2, side_search=4, classes=6)
+    asked = paper_figures.Asked(splits.load("digits").first(6), settings, 1, lambda text: None)
+    sheet = paper_figures.figure_10(asked)
+    assert len(sheet.values[0]["relative"]) == 10
+    assert sheet.title.endswith("(1 trees, µ 2, 10 orders)")
+
+
 def test_mistakes_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for arguments, message in (
         (["--set", "nowhere"], "set 'nowhere' is not known; choose from: omniglot964"),

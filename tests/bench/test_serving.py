@@ -12,14 +12,19 @@ from streamforest.cli import root
 
 def test_both_servers_are_measured_in_one_run(tmp_path: Path) -> None:
     file = tmp_path / "serve.json"
-    done = CliRunner().invoke(
-        root, ["bench", "serve", "--events", "200", "--seconds", "0.5", "--json", str(file)]
-    )
+    arguments = ["--events", "200", "--seconds", "0.5", "--rounds", "1", "--json", str(file)]
+    done = CliRunner().invoke(root, ["bench", "serve", *arguments])
     assert done.exit_code == 0, done.output
     assert "streamforest serve" in done.stdout
-    ours, plain = json.loads(file.read_text(encoding="utf-8"))["servers"]
+    document = json.loads(file.read_text(encoding="utf-8"))
+    ours, plain = document["servers"]
     assert (ours["server"], plain["server"]) == ("streamforest serve", "FastAPI + River")
+    assert {"fastapi", "uvicorn"} <= document["parts"].keys()
     for one in (ours, plain):
         assert one["rate"] > 1
-        assert 0 < one["p50"] <= one["p99"]
+        assert one["half"]["rate"] == one["rate"] / 2
+        assert one["same"]["rate"] == min(ours["rate"], plain["rate"]) / 2
+        for latency in (one["half"], one["same"]):
+            assert 0 < latency["p50"] <= latency["p99"]
+            assert latency["late_p99"] >= 0
         assert 0 < one["model_p50"] <= one["model_p99"]

@@ -22,7 +22,7 @@ def invoke(tmp_path: Path, text: str, *arguments: str) -> Result:
 def test_a_good_file_says_what_it_means(tmp_path: Path) -> None:
     done = invoke(tmp_path, PIPELINE + '[[shadow]]\nname = "s"\nkind = "online"\n')
     assert done.exit_code == 0, done.stderr
-    assert "main (stream), s (online)" in done.stdout
+    assert "main (auto), s (online)" in done.stdout
     assert "p.events at 127.0.0.1:9092" in done.stdout
     assert "exactly-once: predictions" in done.stdout
     for line in (

@@ -63,11 +63,14 @@ def test_the_demo_from_the_file_and_the_commands_to_go_on_with() -> None:
     )
     try:
         assert child.stderr is not None
-        lines = iter(child.stderr.readline, "")
-        stays = next(line for line in lines if "The page stays" in line)
-        url = re.search(r"http://\S+", stays)
+        told = ""
+        while "The page stays" not in told:
+            line = child.stderr.readline()
+            assert line, f"ended with {child.wait(60)}:\n{told}"
+            told += line
+        url = re.search(r"The page stays.*(http://\S+)", told)
         assert url is not None
-        until(lambda: '"finished":true' in get(f"{url[0]}page/now.json")[1])
+        until(lambda: '"finished":true' in get(f"{url[1]}page/now.json")[1])
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 0
     finally:

@@ -21,7 +21,8 @@ from streamforest.testing.broker.server import Broker
 
 HEAD = '[pipeline]\nname = "p"\n'
 SET = HEAD + '[source]\ndataset = "bananas"\nmax_events = 40\n'
-KAFKA = HEAD + '[kafka]\nbootstrap_servers = "{servers}"\n'
+# no port for metrics: the usual one may be another program's
+KAFKA = HEAD + '[metrics]\nport = 0\n[kafka]\nbootstrap_servers = "{servers}"\n'
 AWAY = KAFKA.format(servers="127.0.0.1:9")
 CSV = HEAD + '[source]\nfile = "e.csv"\n'
 LINES = HEAD + '[source]\nfile = "e.jsonl"\n'

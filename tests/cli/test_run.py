@@ -83,9 +83,15 @@ def test_metrics_are_served_by_the_names_that_are_set(monkeypatch: pytest.Monkey
     assert asked == [("::1", 9107, ("consumer",))]
     assert "live page: http://[::1]:9107/" in done.stderr
     asked.clear()
+    monkeypatch.setattr(page, "can_listen", lambda port: True)
     told = invoke("--max-events", "40", "--page").stderr
     assert asked == [("127.0.0.1", 9108, ())]
     assert "live page: http://127.0.0.1:9108/" in told
+    asked.clear()
+    monkeypatch.setattr(page, "can_listen", lambda port: False)  # another run has its page there
+    told = invoke("--max-events", "40", "--page").stderr
+    assert asked[0][1] != 9108
+    assert f"live page: http://127.0.0.1:{asked[0][1]}/" in told
 
 
 def test_a_limited_run_says_where_it_stands_and_the_next_goes_on() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from streamforest.forests.core import registry
 from streamforest.io.codec.remedies import REMEDIES
 from streamforest.runtime.config import schema
+from streamforest.runtime.config.load import DEFAULT_KIND
 from streamforest.runtime.config.options import REQUIRED, Option
 
 TOP = Path(__file__).parents[2]
@@ -36,10 +37,11 @@ A flag overrides the environment, and the environment overrides the file: `--set
 unknown key is an error that names the nearest one. `pipelines/reference.toml` has all of this as a file.
 """
 _MODEL = """
-`kind` is one of {kinds}.
+`kind` is one of {kinds}; without it, the model is of kind `"{default}"`.
 All other keys are parameters of the forest's constructor, such as `n_trees` and `seed`: see the
-[Python API](api.md). Instead of a kind, `factory = "module:function"` names a function that returns a River
-pipeline that ends in one of our forests.
+[Python API](api.md). `n_jobs`, `executor` and `n_actors` say where trees work, and change no result: see
+[scaling](../scaling.md). Instead of a kind, `factory = "module:function"` names a function that returns a
+River pipeline that ends in one of our forests.
 """
 _SHADOW = """
 The keys of `[model]`, and a `name`. There may be several, each with its own `[[shadow]]`.
@@ -105,7 +107,7 @@ def page() -> str:
             ]
         else:
             kinds = ", ".join(f'`"{kind}"`' for kind in registry.kinds())
-            parts.append(_OTHER[name].format(kinds=kinds))
+            parts.append(_OTHER[name].format(kinds=kinds, default=DEFAULT_KIND))
     return re.sub(r"\n{3,}", "\n\n", "".join(parts))
 
 

@@ -38,7 +38,7 @@ RUN_ELSEWHERE = {
     **dict.fromkeys(
         (
             f"pipelines/{name}.toml"
-            for name in ("digits", "drift", "embeddings", "intents", "river")
+            for name in ("digits", "drift", "embeddings", "intents", "river", "species")
         ),
         "tests/runtime/test_shipped_pipelines.py",
     ),
@@ -56,6 +56,9 @@ NOT_RUN = {
     "python pipelines/river_scaler.py": _SCRIPTS,
     "python pipelines/embeddings.py": _SCRIPTS,
     "mkdocs ": "tests/docs/test_site.py",
+    "python -m streamforest.kernels.core.packaging": "minutes; tests/kernels/core/test_compiling.py",
+    "STREAMFOREST_TEST_S3=": "an S3 server of the reader's; in CI the same tests have moto's",
+    "pip wheel ": "tests/kernels/core/test_compiling.py loads what a wheel would carry",
     "pip install ": "the set-up of the tests installs it",
     ".venv/bin/pip install ": "the README's commands, which install the same",
     "python3 -m venv .venv": "the README's commands, which begin with it",

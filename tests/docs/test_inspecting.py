@@ -23,5 +23,5 @@ def test_the_commands_on_inspecting_run_and_print_what_the_guide_shows(
     capsys.readouterr()
     for code in python_in_guide(guide):
         exec(compile(code, str(guide), "exec"), {})
-    assert "forest of 20 trees: 6" in capsys.readouterr().out
+    assert "stream: forest of 20 trees: 6" in capsys.readouterr().out
     assert {"answers.html", "pictures"} <= {path.name for path in tmp_path.iterdir()}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
-from docs.rivals_table import DATA, PAGE, page
+from docs.rivals_table import DATA, PAGE, README, page, readme_table, table
 
 
-def test_the_table_is_what_the_script_writes() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+def test_the_tables_are_what_the_script_writes() -> None:
     measured = json.loads(DATA.read_text(encoding="utf-8"))
-    assert text == page(text, measured), "run: python tests/docs/rivals_table.py"
+    for path, written in ((PAGE, table(measured)), (README, readme_table(measured))):
+        text = path.read_text(encoding="utf-8")
+        assert text == page(text, written), "run: python tests/docs/rivals_table.py"
 
 
 def test_every_run_names_its_versions() -> None:

@@ -72,7 +72,9 @@ STRATEGIES = [
 def test_batches_and_threads_give_the_same_bits(
     kind: Any, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = 20_000 if "memory" not in params else 3_000
+    events = 3_000 if "memory" in params else 6_000
+    if kind is StreamForestClassifier:
+        params = {**params, "ring_rows": 2_048}  # rows leave the ring
     contract.batches_and_threads_give_the_same_bits(kind, params, monkeypatch, events)
 
 

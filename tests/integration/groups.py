@@ -93,6 +93,10 @@ class Group:
         self.path.write_text(text + self.more, encoding="utf-8")
         self.sent = 0
 
+    def member(self, *arguments: str, **settings: Any) -> Member:
+        """A process of the group."""
+        return Member(self, *arguments, **settings)
+
     def feed(self, n: int) -> None:
         self.sent += send(
             self.servers, self.topic, events(n, seed=self.sent), LANES, first=self.sent
@@ -115,8 +119,8 @@ class Group:
         self.judge_each() if self.each else self.judge()
 
     def drain(self) -> None:
-        with Member(self, "--drain") as last:
-            assert last.wait_or_fail() == 0, last.log()[-3000:]
+        with self.member("--drain") as last:
+            last.expect_exit(0)
 
     def judge_each(self) -> None:
         """Each partition by itself."""
@@ -208,7 +212,7 @@ class Turns:
 
     def start(self, way: str) -> None:
         settings = {} if way in ("random", "stop") else {"failpoint": way, "passes": 2}
-        self.members.append((self.stack.enter_context(Member(self.group, **settings)), way))
+        self.members.append((self.stack.enter_context(self.group.member(**settings)), way))
 
     def owner(self) -> tuple[Member, str] | None:
         return next((one for one in self.members if one[0].owns()), None)
@@ -263,7 +267,7 @@ class Churn:
         return self.members
 
     def join(self, **settings: Any) -> Member:
-        self.members.append(self.stack.enter_context(Member(self.group, **settings)))
+        self.members.append(self.stack.enter_context(self.group.member(**settings)))
         self.tally["joined"] += 1
         return self.members[-1]
 

@@ -151,7 +151,7 @@ def test_a_static_member_keeps_its_place_over_a_restart(group: Group, stack: Exi
     until(lambda: group.committed() == 200)
     assert again.stop() == 0
     third = stack.enter_context(Member(group, "--drain", *flags))
-    assert third.wait_or_fail() == 0
+    third.expect_exit(0)
     group.judge()
 
 

@@ -54,7 +54,7 @@ def check_river(broker: Broker, name: str, folder: Path, plan: Plan) -> None:
 
 @pytest.mark.timeout(900)
 def test_killed_at_every_failpoint(kafka_broker: Broker, name: str, tmp_path: Path) -> None:
-    plan = Plan(events=12_000, per_failpoint=1, random_kills=2, broker_kills=1)
+    plan = Plan(events=6_000, per_failpoint=1, random_kills=2, broker_kills=1)
     check_forest(kafka_broker, name, tmp_path, plan)
 
 

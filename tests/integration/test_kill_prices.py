@@ -67,7 +67,7 @@ def pipeline(folder: Path, name: str) -> Path:
 def finish(path: Path) -> dict[str, bytes]:
     """The last life, and what it leaves behind: a snapshot at the very end among it."""
     with ForkedConsumer(path, "--quiet", folder=path.parent) as consumer:
-        assert consumer.wait_or_fail(300) == 0, consumer.log()[-3000:]
+        consumer.expect_exit(0, 300)
         assert "no snapshot" not in consumer.log()
     files = ["predictions.jsonl", "journal.jsonl", f"snapshots/s-{EVENTS:012d}.safetensors"]
     return {name: (path.with_suffix("") / name).read_bytes() for name in files}

@@ -317,6 +317,20 @@ def check_levels(broker: Broker, folder: Path, plan: Plan) -> None:
         assert models[0][name] == models[1][name], f"the block of model {name} differs"
 
 
+@pytest.mark.parametrize("n", [800, 6_000])
+def test_no_false_pair_is_the_first_of_its_class(n: int) -> None:
+    """Else the kill tests would lose events to dead letters, rightly."""
+    first: dict[str, str] = {}
+    false = 0
+    for message in level_messages(n, seed=1):
+        told = json.loads(message.value)
+        if "y" in told and "coarse" in told:
+            known = first.setdefault(told["y"], told["coarse"])
+            assert message.label or known == told["coarse"], told
+            false += known != told["coarse"]
+    assert false > n // 200
+
+
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder

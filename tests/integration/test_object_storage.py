@@ -1,13 +1,27 @@
-"""Pipelines on Kafka with their snapshots in a bucket: killed, taken over, spread over processes, adopted."""
+"""Pipelines on Kafka with their snapshots in a bucket: killed, taken over, spread over processes, adopted.
+
+The long kill tests: python -m pytest -m slow -n0 -s tests/integration/test_object_storage.py; with
+STREAMFOREST_TEST_S3 against a server of your own (.github/CONTRIBUTING.md).
+"""
 
 from __future__ import annotations
 
+import statistics
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from integration.groups import LANES, Group, Member
+from integration.groups import (
+    LANES,
+    Group,
+    Member,
+    churned,
+    in_every_way,
+    kill_in_turn,
+    ways,
+)
 from integration.serving import PROBES, Served
 from integration.waiting import until
 from support.object_store import ObjectServer, moto_server, object_server
@@ -28,6 +42,7 @@ class ObjectGroup(Group):
     def __init__(self, broker: Broker, folder: Path, prefix: str, scope: str = "topic") -> None:
         super().__init__(broker, folder, scope)
         self.prefix = prefix
+        self._machines = 0
         self.local = self.path.with_name("local.toml")
         text = self.path.read_text(encoding="utf-8")
         self.local.write_text(text, encoding="utf-8")
@@ -35,10 +50,11 @@ class ObjectGroup(Group):
             text.replace("folder = ", f'snapshots = "{prefix}"\nfolder = '), encoding="utf-8"
         )
 
-    def member(self, number: int, *arguments: str, **settings: str) -> Member:
+    def member(self, *arguments: str, **settings: Any) -> Member:
         """A process as on a machine of its own."""
-        folder = ("--set", f"run.folder={self.folder / f'machine-{number}'}")
-        return Member(self, *folder, *arguments, **settings)
+        folder = self.folder / f"machine-{self._machines}"
+        self._machines += 1
+        return Member(self, "--set", f"run.folder={folder}", *arguments, **settings)
 
     def fetch(self) -> None:
         """The snapshots as files, where the judge looks for them."""
@@ -64,13 +80,13 @@ class ObjectGroup(Group):
 
 def kill_at(group: ObjectGroup, names: list[str]) -> None:
     """Kill an owner at each of these points, each on another machine; the last one reads to the end."""
-    for number, name in enumerate(names):
+    for name in names:
         group.feed(450)
-        with group.member(number, failpoint=name) as owner:
-            assert owner.wait_or_fail() == -9, owner.log()[-3000:]
+        with group.member(failpoint=name) as owner:
+            owner.expect_exit(-9)
     group.feed(100)
-    with group.member(len(names), "--drain") as last:
-        assert last.wait_or_fail() == 0, last.log()[-3000:]
+    with group.member("--drain") as last:
+        last.expect_exit(0)
     group.judged()
 
 
@@ -94,11 +110,11 @@ def test_a_standby_elsewhere_takes_over_and_a_replica_follows(
 ) -> None:
     group = ObjectGroup(kafka_broker, tmp_path, object_server.prefix())
     with ExitStack() as stack:
-        owner = stack.enter_context(group.member(0))
+        owner = stack.enter_context(group.member())
         owner.until_ready()
         group.feed(900)
         until(lambda: group.committed() == group.sent)
-        standby = stack.enter_context(group.member(1))
+        standby = stack.enter_context(group.member())
         standby.until(lambda one: one.stands_by())  # type: ignore[attr-defined]
         assert any("following from event" in m for m in standby.messages())
         assert "following from event 0" not in standby.messages()  # it began at a snapshot
@@ -114,22 +130,47 @@ def test_a_standby_elsewhere_takes_over_and_a_replica_follows(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_owners_are_killed_in_turn_and_standbys_take_over(
+    kafka_broker: Broker, tmp_path: Path, object_server: ObjectServer
+) -> None:
+    group = ObjectGroup(kafka_broker, tmp_path, object_server.prefix())
+    several = ways(list(NAMES), randoms=6, stops=2, seed=2)
+    waits = kill_in_turn(group, several, size=2)
+    group.drain()
+    group.judged()
+    print(
+        f"\n{len(several)} owners of 2 processes, {group.sent:,} events: fail-over in "
+        f"{statistics.median(waits):.1f} s (median), {max(waits):.1f} s at most; session 2 s"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_members_with_a_forest_for_each_partition_die_in_every_way(
+    kafka_broker: Broker, tmp_path: Path, object_server: ObjectServer
+) -> None:
+    group = ObjectGroup(kafka_broker, tmp_path, object_server.prefix(), "partition")
+    print(churned(group, in_every_way(2), 2, seed=2))
+
+
+@pytest.mark.slow
 def test_partitions_move_between_machines_and_a_snapshot_is_adopted(
     kafka_broker: Broker, tmp_path: Path, object_server: ObjectServer
 ) -> None:
     group = ObjectGroup(kafka_broker, tmp_path, object_server.prefix(), "partition")
     with ExitStack() as stack:
-        first = stack.enter_context(group.member(0))
+        first = stack.enter_context(group.member())
         group.feed(900)
         until(lambda: group.committed() == group.sent)
-        stack.enter_context(group.member(1))
+        stack.enter_context(group.member())
         group.feed(900)
         until(lambda: group.committed() == group.sent)
         first.kill()
         group.feed(900)
         until(lambda: group.committed() == group.sent)
-    with group.member(2, "--drain") as last:
-        assert last.wait_or_fail() == 0, last.log()[-3000:]
+    with group.member("--drain") as last:
+        last.expect_exit(0)
     group.judged()
     folder = ("--set", f"run.folder={tmp_path / 'machine-2'}")
     name = f"{group.prefix}/partition-0"

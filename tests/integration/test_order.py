@@ -133,9 +133,9 @@ class Case:
                 failpoint=failpoint,
                 passes=passes,
             ) as consumer:
-                assert consumer.wait_or_fail(120) == -9, consumer.log()[-3000:]
+                consumer.expect_exit(-9, 120)
         with ForkedConsumer(path, "--drain", folder=self.folder) as last:
-            assert last.wait_or_fail(120) == 0, last.log()[-3000:]
+            last.expect_exit(0, 120)
         return name
 
     def said(self, name: str) -> list[tuple[Any, ...]]:

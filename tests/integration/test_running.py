@@ -72,7 +72,7 @@ class Case:
 
     def drain(self) -> None:
         with self.consumer("--drain") as last:
-            assert last.wait_or_fail() == 0, last.log()
+            last.expect_exit(0)
 
     def judge(self, repeats: bool = False) -> None:
         model = ConsistentForestClassifier(n_trees=3, seed=0)
@@ -92,7 +92,7 @@ def test_a_signal_commits_snapshots_and_leaves_the_group(
         consumer.until_ready()
         until(lambda: 'outcome="predicted"} 0.0' not in case.get("/metrics")[1])
         os.kill(consumer.pid, number)
-        assert consumer.wait_or_fail() == 0
+        consumer.expect_exit(0)
         assert f"Stopped by {number.name} after event" in consumer.log()
     standing = committed(case.servers, case.name, case.events)[0][1]
     assert standing["snapshot"] == f"s-{standing['events']:012d}"  # nothing to replay
@@ -100,7 +100,7 @@ def test_a_signal_commits_snapshots_and_leaves_the_group(
     with case.consumer("--drain") as successor:
         successor.until_ready()
         waited = time.monotonic() - begun
-        assert successor.wait_or_fail() == 0
+        successor.expect_exit(0)
         assert "0 events advanced once more" in successor.log()
     assert waited < 20  # the group was left: nobody waited for a session to end
     case.judge()
@@ -113,7 +113,7 @@ def test_at_least_once_survives_a_crash_with_an_exact_model(
     case = Case(kafka_broker, tmp_path, "at-least-once")
     case.feed(600)
     with case.consumer(failpoint=point, passes=3) as consumer:
-        assert consumer.wait_or_fail() == -signal.SIGKILL
+        consumer.expect_exit(-signal.SIGKILL)
     case.drain()
     case.judge(repeats=True)
     published = sum(

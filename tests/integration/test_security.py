@@ -237,7 +237,7 @@ def test_a_permission_taken_away_while_it_runs_ends_it_by_name(case: Case) -> No
             consumer.until_ready(timeout=200)
             case.broker.revoke("alice", need)
             case.send(200)
-            assert consumer.wait_or_fail(60) == 1
+            consumer.expect_exit(1, 60)
             last = json.loads(consumer.log().splitlines()[-1])
             assert last["level"] == "error"
             assert last["message"].startswith(f"User:alice is not allowed {need}"), last

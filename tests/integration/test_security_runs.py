@@ -54,7 +54,7 @@ def test_a_run_with_the_documented_permissions_is_exact(case: Case, mechanism: s
     if killed:
         arguments = {"failpoint": "before-commit", "passes": 4, "folder": case.folder.parent}
         with ForkedConsumer(case.path, "--drain", **arguments) as consumer:  # type: ignore[arg-type]
-            assert consumer.wait_or_fail(200) == -9, consumer.log()
+            consumer.expect_exit(-9, 200)
     done = case.run()
     assert done.exit_code == 0, done.stderr
     model = ConsistentForestClassifier(n_trees=3, seed=0)

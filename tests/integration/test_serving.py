@@ -72,9 +72,15 @@ def follow_and_kill(
                 assert told["commit"] >= last
                 answers.take(connection)
         assert len(answers.by_commit) >= PIECES * kills
-        assert all(len(texts) == 1 for texts in answers.by_commit.values())
+        assert answers.all_alike()
+        commits = len(answers.by_commit)
         owner.stop()
     answers.judge(group)
+    print(
+        f"\n{replicas} replicas, owner killed {kills} times, {answers.requests:,} requests, "
+        f"{answers.refused:,} of them refused, answers of {commits:,} commits: each that of the model at "
+        f"its commit, none more than {bound} s old"
+    )
     return answers
 
 

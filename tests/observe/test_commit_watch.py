@@ -13,6 +13,7 @@ from streamforest.observe.telemetry import (
     Followed,
     IterationDone,
     LogOpened,
+    PendingDropped,
     Readiness,
     RecordsRead,
     RoleChanged,
@@ -46,6 +47,16 @@ def test_what_was_read_and_is_not_committed_is_noticed() -> None:
     assert scene.tell(MADE) is None
     assert scene.tell(IterationDone(), 1e6) is None
     assert scene.watch.seconds() == 0.0
+
+
+def test_what_another_process_has_committed_waits_no_longer() -> None:
+    """It was read here, then learned and committed elsewhere: nothing is left, and nothing comes."""
+    scene = Scene("owner")
+    assert scene.tell(RecordsRead({})) is None
+    assert scene.tell(IterationDone(), LIMIT + 1) is not None
+    assert scene.tell(RoleChanged("owner", 1, 0, 0)) is not None, "it may still be pending"
+    assert scene.tell(PendingDropped()) is None
+    assert scene.tell(IterationDone(), 1e6) is None
 
 
 def test_what_cannot_be_read_is_noticed() -> None:

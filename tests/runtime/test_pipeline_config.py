@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamforest.errors import ConfigError, StreamForestWarning
+from streamforest.forests.sharded import ray_actors
 from streamforest.runtime.config.load import Pipeline, load_pipeline
 from streamforest.runtime.processing.models import _refusals
 
@@ -43,7 +44,7 @@ def test_defaults(tmp_path: Path) -> None:
     config = pipeline.config
     assert config.run.folder == Path("runs/p")
     assert (config.run.batch_size, config.run.snapshot_interval_events) == (100, 1000)
-    assert (config.models[0].kind, config.source.schedule) == ("stream", None)
+    assert (config.models[0].kind, config.source.schedule) == ("auto", None)
     assert pipeline.source.total == 100
     assert list(pipeline.models) == ["main"]
 
@@ -191,6 +192,26 @@ def test_a_model_that_does_not_fit_is_a_refusal() -> None:
 def test_truth_is_written_as_toml_has_it(tmp_path: Path) -> None:
     (told,) = problems(tmp_path, GOOD + '[model]\nkind = "stream"\ndrift = 1\n')
     assert told == "model.drift = 1: use true or false"
+
+
+def test_trees_in_actors_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_ray = GOOD + '[model]\nkind = "stream"\nexecutor = "ray"\n'
+    monkeypatch.setattr(ray_actors, "is_installed", lambda: True)
+    forest = load(tmp_path, with_ray, "model.n_actors=3").models["main"].forest
+    assert (forest.executor, forest.n_actors, forest._shards) == ("ray", 3, None)
+    for kind in ("ncm", "auto", "few"):
+        assert problems(tmp_path, with_ray, f"model.kind={kind}") == [
+            f"model.executor: no parameter of kind = '{kind}'; it belongs to kind = 'stream' or "
+            "'consistent' or 'online'"
+        ]
+    (told,) = problems(tmp_path, with_ray, "model.n_actors=4")
+    assert told.endswith("n_actors=4: use at most 3 for n_trees=20, 8 trees to an actor")
+    (told,) = problems(tmp_path, with_ray, "model.executor=processes")
+    assert told.endswith("use one of 'threads', 'ray'")
+    monkeypatch.setattr(ray_actors, "is_installed", lambda: False)
+    assert problems(tmp_path, with_ray) == [
+        "model.executor = 'ray': needs ray: pip install 'streamforest[ray]'"
+    ]
 
 
 def test_a_parameter_of_another_kind_names_that_kind(tmp_path: Path) -> None:

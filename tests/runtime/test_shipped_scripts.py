@@ -16,10 +16,12 @@ from streamforest.runtime.config import schema as schema
 from streamforest.runtime.config.load import load_pipeline
 
 TOP = Path(__file__).parents[2]
+RUN_ELSEWHERE = {
+    "avro_orders": "tests/integration/test_decoder.py",  # it needs a broker
+    "species": "tests/runtime/test_shipped_pipelines.py",
+}
 SCRIPTS = sorted(
-    path
-    for path in (TOP / "pipelines").glob("*.py")
-    if path.stem != "avro_orders"  # needs a broker: tests/integration/test_decoder.py
+    path for path in (TOP / "pipelines").glob("*.py") if path.stem not in RUN_ELSEWHERE
 )
 
 

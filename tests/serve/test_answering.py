@@ -11,11 +11,14 @@ import pytest
 from support.memory_log import MemoryBroker
 from support.owner_process import Process, some_events
 
+from streamforest import ConsistentForestClassifier
 from streamforest.forests.persistence import snapshot
 from streamforest.io.codec.decoders import by_value
 from streamforest.io.codec.events import BOUNDS, decoder, fields_decoder
 from streamforest.io.features.rules import FeatureRules
+from streamforest.runtime.operate.model import open_snapshot
 from streamforest.serve.answering import Answer, Decoders, Message, Question, Refusal, View, answer
+from streamforest.serve.fixed import FixedModel
 
 DECODERS = Decoders.of(FeatureRules(), BOUNDS, late=False)
 MIXED = [
@@ -145,3 +148,20 @@ def test_a_model_that_knows_nothing_answers_with_no_label(tmp_path: Path) -> Non
     (told,) = ask(View(process.run.state, 0, "main"), {"x": {"a": 1}})
     assert isinstance(told, Answer)
     assert (told.label, told.probability, told.top, told.learned) == (None, 0.0, [], 0)
+
+
+def test_a_saved_model_reads_its_columns_as_it_learned_them(tmp_path: Path) -> None:
+    """Not by the first value that is asked: a shop is a category though it is written as a number."""
+    forest = ConsistentForestClassifier(n_trees=3, seed=1)
+    for i in range(200):
+        forest.learn_one({"shop": str(i % 4), "time": 1.7e12 + i % 7}, "odd" if i % 2 else "even")
+    forest.save(tmp_path / "model.safetensors")
+    model = FixedModel(open_snapshot(tmp_path / "model.safetensors"))
+    with model.reading() as view:
+        told = ask(view, *[{"x": {"shop": i, "time": 1.7e12 + i}} for i in range(4)])
+        assert told == [ask(view, {"x": {"time": 1.7e12 + i, "shop": str(i)}})[0] for i in range(4)]
+    for i, one in enumerate(told):
+        said = forest.predict_proba_one({"shop": str(i), "time": 1.7e12 + i})
+        assert isinstance(one, Answer)
+        assert dict(one.top) == {label: p for label, p in said.items() if p > 0}
+    assert {one.label for one in told if isinstance(one, Answer)} == {"even", "odd"}

@@ -1,4 +1,8 @@
-"""An S3 server for tests (moto's), and a proxy before it that cuts connections off."""
+"""An S3 server for tests, and a proxy before it that cuts connections off.
+
+It is moto's, in this very process, or the one at the address in STREAMFOREST_TEST_S3 (http://host:port), with
+the credentials of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ import logging
 import os
 import socket
 import threading
-import urllib.request
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
+ELSEWHERE = "STREAMFOREST_TEST_S3"
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _VARIABLES = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -27,8 +32,11 @@ class ObjectServer:
     def __init__(self, address: str) -> None:
         self.address = address
         self.bucket = f"b-{uuid.uuid4().hex[:8]}"
-        request = urllib.request.Request(f"{address}/{self.bucket}", method="PUT")
-        urllib.request.urlopen(request, timeout=10).close()
+        import boto3  # moto brings it
+
+        boto3.client("s3", endpoint_url=address, region_name="us-east-1").create_bucket(
+            Bucket=self.bucket
+        )
 
     def prefix(self) -> str:
         """The address of a folder that nobody else has."""
@@ -38,6 +46,10 @@ class ObjectServer:
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[str]:
     """Its address."""
+    elsewhere = os.environ.get(ELSEWHERE)
+    if elsewhere:
+        yield elsewhere
+        return
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -51,9 +63,11 @@ def moto_server() -> Iterator[str]:
 @pytest.fixture
 def object_server(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
     """A bucket, and the environment that leads to it."""
+    given = {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    for name, value in _VARIABLES.items():
+    kept = given if os.environ.get(ELSEWHERE) else {}
+    for name, value in {**_VARIABLES, **kept}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT", moto_server)
     return ObjectServer(moto_server)

@@ -49,10 +49,15 @@ def print_ratios(
     console.print(table)
 
 
-def print_cells(console: Console, name: str, measured: Measured) -> None:
-    """A sweep, or any other measurement, as it is."""
+def print_cells(
+    console: Console,
+    name: str,
+    measured: Measured,
+    heads: tuple[str, str] = ("classes", "categories"),
+) -> None:
+    """A sweep, or any other measurement, as it is; `heads` are those of its two figures."""
     table = Table(title=f"{name}: {measured.title}", title_justify="left")
-    for head in ("", "at", "classes", "categories", "comparisons"):
+    for head in ("", "at", *heads, "comparisons"):
         table.add_column(head, justify="right")
     for cell in measured.cells.values():
         values = [

@@ -60,7 +60,7 @@ def unknown_classes(name: str, settings: Settings, say: Say) -> Measured:
         new = ~seen[data.y[data.test]]
         best = np.array(model.categories_)[told.novel_in]
         right = float((best == data.category[data.test])[new].mean())
-        out.add("auroc, category", "", _auroc(told.novelty, new), right)
+        out.add("unknown classes", "", _auroc(told.novelty, new), right)
     return out
 
 

@@ -15,7 +15,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     ),
     "ablation": (
         "streamforest.cli.bench.forest:ablation",
-        "Accuracy of the stream forest with one part changed or removed.",
+        "Accuracy of a forest with one part changed or removed.",
     ),
     "endurance": (
         "streamforest.cli.bench.forest:endurance",
@@ -48,6 +48,10 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "serve": (
         "streamforest.cli.bench.serving:serve",
         "Answers over HTTP: rate and latency, beside FastAPI with a River model.",
+    ),
+    "ray": (
+        "streamforest.cli.bench.sharding:ray",
+        "One forest in threads and in actors of Ray: speed over the number of trees.",
     ),
     "soak": (
         "streamforest.cli.bench.pipeline:soak",

@@ -95,12 +95,13 @@ def coarse(
                     for result in several:
                         report.print_cells(console, name, result)
                     of_set[part] = [result.as_json() for result in several]
-                else:
-                    if part == "forests":
-                        result = streams.forests(name, settings, say, ("ncm", "stream"))
-                    else:
-                        result = streams.unknown_classes(name, settings, say)
+                elif part == "forests":
+                    result = streams.forests(name, settings, say, ("ncm", "stream"))
                     report.print_cells(console, name, result)
+                    of_set[part] = result.as_json()
+                else:
+                    result = streams.unknown_classes(name, settings, say)
+                    report.print_cells(console, name, result, ("AUROC", "category right"))
                     of_set[part] = result.as_json()
     console.print(output.versions_line(), markup=False, style="dim", soft_wrap=True)
     if json_file is not None:

@@ -217,6 +217,7 @@ def _breakdown(
 
 
 @click.command()
+@click.option("--model", default="stream", show_default=True, help="The kind of forest.")
 @click.option("--stream", "streams", multiple=True, metavar="NAME", help="Only this stream.")
 @click.option(
     "--held-out", is_flag=True, help="Run the streams that were not used to choose our settings."
@@ -241,6 +242,7 @@ def _breakdown(
 @click.option("--events", type=int, help="Use only the first N events of each stream.")
 @JSON_FILE
 def ablation(
+    model: str,
     streams: tuple[str, ...],
     held_out: bool,
     variants: tuple[str, ...],
@@ -250,20 +252,25 @@ def ablation(
     events: int | None,
     json_file: Path | None,
 ) -> None:
-    """Accuracy of the stream forest with one part changed or removed.
+    """Accuracy of a forest with one part changed or removed.
 
-    Without --variant: no challengers, no baselines, no neighbours, distances without relevance, and twice
-    the trees. Streams with and without drift are averaged separately.
+    Without --variant, for the stream forest: no challengers, no baselines, no neighbours, distances without
+    relevance, and twice the trees. Streams with and without drift are averaged separately. Where classes come
+    one after the other, events 2 to 10 of every class are shown too.
 
     \b
-    Example:
+    Examples:
       streamforest bench ablation
+      streamforest bench ablation --model online --variant balanced=True --stream letter-classes
     """
     from streamforest.bench import output
     from streamforest.bench.forest import ablation as benchmark
 
+    if model != "stream" and not variants:
+        raise click.UsageError(f"--model {model}: give --variant too, such as balanced=True")
     chosen = dict(benchmark.parse_variant(text) for text in variants)
     settings = benchmark.Settings(
+        model=model,
         streams=streams,
         held_out=held_out,
         variants=chosen or dict(benchmark.DEFAULTS),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamforest.forests.core import warming
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.engine import next_boundary
 from streamforest.forests.ncm.forest import NCMForestClassifier
@@ -71,7 +72,7 @@ def warm_up(forest: Any) -> None:
     compile_beside()
     stream, ncm = forest._families
     stream.warm_up()
-    other = forest.clone()
+    other = warming.small(forest)
     other.advance(np.zeros((2, 1)), ["a", "b"])
     other.learn_one({0: 1.0}, "a")
     ncm.warm_up()

@@ -231,10 +231,12 @@ class AutoForestClassifier(Forest):
         self._one_scores = self._blend.mix(self._one_votes, self._one_y, op, both)
         if op[0] & LEARN:
             self._families[1].background = self.background  # type: ignore[attr-defined]
-            if both:
-                self._rest.new_rows(event, self._features)
-            else:
-                self._tell_resting(event)
+            y, known = int(self._one_y[0]), int(self._one_known[0])
+            if not self._rest.knows(y, known, X.shape[1], self._features):
+                if both:
+                    self._rest.new_rows(event, self._features)
+                else:
+                    self._tell_resting(event)
             for family in awake:
                 family._one_y[0] = self._one_y[0]
                 family._one_known[0] = self._one_known[0]

@@ -34,12 +34,12 @@ class RecentNeighbours:
 
     def __init__(self) -> None:
         self.arrays = _allocate(8)
-        self.features = 0  # as of the last epoch
+        self._know(0)
 
-    @property
-    def rows(self) -> int:
+    def _know(self, features: int) -> None:
+        self.features = features  # as of the last epoch
+        self.rows = min(SLOTS, max(_LEAST_ROWS, _MOST_VALUES // max(1, features)))
         """Rows that are looked at."""
-        return min(SLOTS, max(_LEAST_ROWS, _MOST_VALUES // max(1, self.features)))
 
     @property
     def nbytes(self) -> int:
@@ -81,7 +81,7 @@ class RecentNeighbours:
     def end_epoch(self, features: int) -> None:
         """Measure distances by the variances of now; `features` are known."""
         recent.settle(self.arrays.columns)
-        self.features = features
+        self._know(features)
 
     # ---- snapshots
 
@@ -130,7 +130,7 @@ class RecentNeighbours:
         self.arrays.labels[at] = labels
         self.arrays.hits[:] = hits
         self.arrays.columns[:, :features] = columns
-        self.features = known
+        self._know(known)
 
 
 def _allocate(columns: int) -> Recent:

@@ -56,6 +56,16 @@ class Resting:
         self.quiet = min(self.quiet + 1, _EPOCHS) if worth < _RESTS else 0
         self.resting = worth < _WAKES if self.resting else self.quiet == _EPOCHS
 
+    def knows(self, y: int, known: int, width: int, table: FeatureTable) -> bool:
+        """Whether one row surely brings nothing new: the short way through `new_rows`."""
+        return (
+            self.complete
+            and y < self.classes
+            and known <= self.features
+            and width <= len(self.valued)
+            and not table.categorical.any()
+        )
+
     def new_rows(self, batch: Batch, table: FeatureTable) -> NDArray[np.bool_]:
         """Learned rows that bring a class, a feature, a feature's first value or a category."""
         X, y, known = batch.X, batch.y, batch.known

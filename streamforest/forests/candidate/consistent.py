@@ -106,6 +106,12 @@ class ConsistentForestClassifier(CandidateForest):
         or that of the nearest labelled row ("nn").
     n_jobs
         Threads over trees, for batches. Changes no bit of any result.
+    executor
+        Where trees work: in "threads" of this process, or in actors of "ray", over any number of machines
+        (`pip install 'streamforest[ray]'`). Changes no bit of any result; see docs/scaling.md.
+    n_actors
+        Actors, with executor="ray", each with `n_jobs` threads. Trees are handed out in eights, so there are
+        at most an eighth as many actors as trees, rounded up.
     seed
         For reproducible runs; every tree draws from hashes of its own seed.
 
@@ -170,6 +176,8 @@ class ConsistentForestClassifier(CandidateForest):
         taxonomy: Any = None,
         refine: str = "own",
         n_jobs: int = 1,
+        executor: str = "threads",
+        n_actors: int = 2,
         seed: int | None = None,
     ) -> None:
         self.n_trees = n_trees
@@ -196,6 +204,8 @@ class ConsistentForestClassifier(CandidateForest):
         self.taxonomy = taxonomy
         self.refine = refine
         self.n_jobs = n_jobs
+        self.executor = executor
+        self.n_actors = n_actors
         self.seed = seed
         self._start()
 

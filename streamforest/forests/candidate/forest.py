@@ -17,6 +17,7 @@ from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.class_balance import ClassBalance
 from streamforest.forests.core.explanation import Expert, TreePath
+from streamforest.forests.sharded.slices import trees_of
 from streamforest.kernels.candidate.grow import WANT_CLASSES
 from streamforest.kernels.candidate.layout import Trees, fill_totals
 from streamforest.kernels.core.array_table import Addresses, ArrayTable, widened
@@ -31,6 +32,8 @@ class CandidateForest(Forest):
     _kernel: ClassVar[Announced]
     _arrays: ClassVar[ArrayTable]
     _streams: ClassVar[int]
+    _can_shard: ClassVar[bool] = True
+    _of_trees = ("_trees", "_totals")
     _trees: Trees
     balanced: bool
 
@@ -130,8 +133,12 @@ class CandidateForest(Forest):
             room = max(2 * classes, int(want[WANT_CLASSES]))
             self._totals = widened(self._totals, (self.n_trees, room))
 
+    def _keep_trees(self, first: int, last: int) -> None:
+        self._trees = trees_of(self._trees, first, last)
+        self._totals = self._totals[first:last].copy()
+
     def _tidy(self) -> None:
-        if is_slack(self._trees):
+        if len(self._trees.tree) and is_slack(self._trees):
             none = np.zeros(3, np.int64)
             self._trees = pack(self._trees, none, self._points_per_dim, self._streams)
 
@@ -162,7 +169,8 @@ class CandidateForest(Forest):
         `fringe_overshoot` how many bytes new classes have carried it beyond;
         `total_bytes` is what all arrays take as allocated.
         """
-        tree, node = self._trees.tree, self._trees.node
+        trees = self._whole()._trees
+        tree, node = trees.tree, trees.node
         used = np.arange(node.shape[1]) < tree["n_nodes"][:, None]
         nodes = int(tree["n_nodes"].sum())
         active = int(tree["n_active"].sum())
@@ -181,7 +189,7 @@ class CandidateForest(Forest):
             "fringe_bytes": int(tree["fringe_bytes"].sum()),
             "fringe_occupancy": fullest / most,
             "fringe_overshoot": max(0, fullest - most),
-            "total_bytes": nbytes(self._trees),
+            "total_bytes": nbytes(trees),
             "capacity": self._features.totals(),
             **self._levels.summary(),
         }

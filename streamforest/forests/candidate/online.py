@@ -93,6 +93,12 @@ class OnlineForestClassifier(CandidateForest):
         or that of the nearest labelled row ("nn").
     n_jobs
         Threads over trees, for batches. Changes no bit of any result.
+    executor
+        Where trees work: in "threads" of this process, or in actors of "ray", over any number of machines
+        (`pip install 'streamforest[ray]'`). Changes no bit of any result; see docs/scaling.md.
+    n_actors
+        Actors, with executor="ray", each with `n_jobs` threads. Trees are handed out in eights, so there are
+        at most an eighth as many actors as trees, rounded up.
     seed
         For reproducible runs.
 
@@ -141,6 +147,8 @@ class OnlineForestClassifier(CandidateForest):
         taxonomy: Any = None,
         refine: str = "own",
         n_jobs: int = 1,
+        executor: str = "threads",
+        n_actors: int = 2,
         seed: int | None = None,
     ) -> None:
         self.n_trees = n_trees
@@ -164,6 +172,8 @@ class OnlineForestClassifier(CandidateForest):
         self.taxonomy = taxonomy
         self.refine = refine
         self.n_jobs = n_jobs
+        self.executor = executor
+        self.n_actors = n_actors
         self.seed = seed
         self._start()
         # the shared store: ranges of the features, and those staged in this epoch
@@ -245,10 +255,27 @@ class OnlineForestClassifier(CandidateForest):
         self._low = self._staged_low.copy()
         self._high = self._staged_high.copy()
         if self.gamma > 0:
-            t = kernels.poor_tree(self._trees, self._n_learned, self.gamma)
-            if t >= 0:
-                kernels.restart(self._trees, t)
-                self._totals[t] = 0
+            tree = self._trees.tree if self._shards is None else self._shards.figures
+            t = kernels.poor_tree(self._trees._replace(tree=tree), self._n_learned, self.gamma)
+            if t >= 0 and self._shards is not None:
+                self._shards.change("restart_tree", t)
+            elif t >= 0:
+                self._restart_tree(t)
+
+    def _restart_tree(self, t: int) -> None:
+        kernels.restart(self._trees, t)
+        self._totals[t] = 0
+
+    # ---- trees in actors
+
+    def _figures(self) -> NDArray[Any]:
+        return self._trees.tree.copy() if self.gamma > 0 else np.zeros(0)
+
+    def _shared(self) -> dict[str, Any]:
+        return {"low": self._low, "high": self._high}
+
+    def _take_shared(self, shared: dict[str, Any], X: NDArray[np.float64]) -> None:
+        self._low, self._high = shared["low"], shared["high"]
 
 
 def _widen(array: NDArray[np.float64], size: int, fill: float) -> NDArray[np.float64]:

@@ -29,12 +29,12 @@ from streamforest.forests.coarse.trust import Trust
 from streamforest.forests.core.batch import Answers, Batch, length, posteriors
 from streamforest.forests.core.labels import plain_label
 from streamforest.forests.core.parameters import check_choice
+from streamforest.forests.core.serialization import RUNTIME_SETTINGS
 from streamforest.kernels.core.operations import BOTH, LEARN, PREDICT
 
 if TYPE_CHECKING:
     from streamforest.forests.core.base import Forest
 
-_RUNTIME = ("n_jobs", "background")
 _OP_PREDICT = np.full(1, PREDICT, np.uint8)
 
 
@@ -117,6 +117,8 @@ class Levels:
             name is not None and learn for name, learn in zip(names, learns.tolist())
         )
         second = self._second(fine) if created else self.forest
+        if second is not None:
+            self._run_like(fine, second)
         fine._features.begin()
         before = len(fine._labels), len(self.taxonomy), len(self.taxonomy.categories)
         second_before = 0
@@ -183,7 +185,6 @@ class Levels:
         self, fine: Forest, second: Forest, rows: BatchRows, known: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Take the coarse forest through the rows; its posteriors by category, as asked and as learned."""
-        self._run_like(fine)
         scores = second._advance(rows.batch, answer=True)
         second._tidy()
         new = second._labels.labels[len(self.of_second) :]
@@ -195,11 +196,12 @@ class Levels:
             return asked, asked
         return asked, self._by_category(posteriors(scores[rows.learned], every, known))
 
-    def _run_like(self, fine: Forest) -> None:
-        """Threads of the coarse forest are those of the fine one."""
-        for name in _RUNTIME:
+    def _run_like(self, fine: Forest, second: Forest) -> None:
+        """Threads and actors of the coarse forest are as those of the fine one."""
+        for name in RUNTIME_SETTINGS:
             if hasattr(fine, name):
-                setattr(self.forest, name, getattr(fine, name))
+                setattr(second, name, getattr(fine, name))
+        second._place_trees()
 
     def _by_category(self, P: NDArray[np.float64]) -> NDArray[np.float64]:
         out = np.zeros((len(P), len(self.taxonomy.categories)))
@@ -256,6 +258,7 @@ class Levels:
     def answer(self, fine: Forest, X: Any) -> Answers:
         """Predict a batch at both levels."""
         with fine._lock:
+            fine._place_trees()
             return self.advance(fine, X, None, None, None, length(X), False)
 
     def answer_one(self, fine: Forest, x: Any) -> TwoLevels:
@@ -274,7 +277,7 @@ class Levels:
         P = posteriors(scores[None, :], _OP_PREDICT, np.array([n]))
         coarse = None
         if self.forest is not None:
-            self._run_like(fine)
+            self._run_like(fine, self.forest)
             found = self.forest._scores_one(x)[None, :]
             known = np.array([len(self.of_second)])
             coarse = self._by_category(posteriors(found, _OP_PREDICT, known))

@@ -14,23 +14,22 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from river import base
 
-from streamforest.errors import InputError
+from streamforest.errors import FeatureError
 from streamforest.forests.coarse.calls import refuse_keywords, wants_coarse
 from streamforest.forests.coarse.levels import Levels
+from streamforest.forests.core import warming
 from streamforest.forests.core.batch import (
     Answers,
-    Batch,
+    asks_one,
     length,
-    operations,
     posteriors,
     split_fresh,
 )
 from streamforest.forests.core.encoding import RowEncoding
-from streamforest.forests.core.engine import WANTS
 from streamforest.forests.core.explanation import Explained
 from streamforest.forests.core.features import UNSEEN, FeatureTable
-from streamforest.forests.core.labels import Label, LabelTable, as_list, index_labels
-from streamforest.forests.core.parameters import MOST_TREES, check_choice, check_int
+from streamforest.forests.core.labels import Label, LabelTable
+from streamforest.forests.core.parameters import EXECUTORS, MOST_TREES, check_choice, check_int
 from streamforest.forests.core.serialization import plain_parameters
 from streamforest.kernels.core.operations import LEARN, PREDICT
 
@@ -71,6 +70,12 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
         check_int("max_categories", self.max_categories, 1)
         check_int("max_text_bytes", self.max_text_bytes, 1)
         check_int("n_jobs", self.n_jobs, 1)
+        check_choice("executor", self.executor, EXECUTORS)
+        check_int("n_actors", self.n_actors, 1, MOST_TREES)
+        if self.executor == "ray":
+            from streamforest.forests.sharded import driver
+
+            driver.check(self)
         if self.seed is not None:
             check_int("seed", self.seed, 0)
         check_choice("nonfinite", self.nonfinite, ("error", "missing"))
@@ -150,6 +155,7 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
             The category, if it is known.
         """
         with self._lock:
+            self._place_trees()
             if coarse is not None or self._levels.active:
                 self._levels.advance(self, [x], [y], [LEARN], [coarse], 1, False)
                 return
@@ -183,6 +189,7 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
         """
         refuse_keywords(kwargs)
         with self._lock:
+            self._place_trees()
             if wants_coarse(level) or self._levels.active:
                 return self._levels.predict_one(self, x, level)
             if not self._labels.labels:
@@ -196,6 +203,7 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
         """The probability of every class ever seen, or of every category; see `predict_one`."""
         refuse_keywords(kwargs)
         with self._lock:
+            self._place_trees()
             if wants_coarse(level) or self._levels.active:
                 return self._levels.predict_proba_one(self, x, level)
             if not self._labels.labels:
@@ -257,6 +265,7 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
         Whether the class was learned.
         """
         with self._lock:
+            self._place_trees()
             return self._levels.refine_one(self, row, y)
 
     # ---- the contract
@@ -298,8 +307,11 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
 
     def _answer(self, X: Any, y: Any, op: Any, coarse: Any, *, novelty: bool) -> Answers:
         with self._lock:
+            self._place_trees()
             if coarse is not None or self._levels.known or self._levels.active:
                 return self._levels.advance(self, X, y, op, coarse, length(X), novelty)
+            if not novelty and self._labels.labels and asks_one(X, y, op):
+                return Answers(self._posteriors_one(X[0]))
             batch, known_classes = self._prepare(X, y, op)
             whole, of_row = batch, None
             if self._features.fresh:
@@ -315,47 +327,32 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
                 new[(batch.op & PREDICT) == 0] = np.nan
             return Answers(posteriors(scores, batch.op, known_classes), new)
 
+    def _posteriors_one(self, x: Any) -> NDArray[np.float64]:
+        """The answer to a batch of one event: the same bits, without the making of a batch."""
+        try:
+            scores = self._scores_one(x)
+        except FeatureError as error:
+            raise FeatureError(f"row 0: {error}") from None
+        total = scores.sum()
+        row = scores / total if total else np.full(len(scores), 1.0 / len(scores))
+        return row[None, :]
+
     def _learn(self, X: Any, y: Any) -> None:
         """Learn rows whose answers nobody asks for: they are not worth their memory."""
         with self._lock:
+            self._place_trees()
             batch, _ = self._prepare(X, y, np.full(length(X), LEARN, np.uint8))
             self._advance(batch, answer=False)
             self._tidy()
 
-    def _prepare(self, X: Any, y: Any, op: Any) -> tuple[Batch, NDArray[np.int64]]:
-        """Any input as a batch, with the number of classes known as of each row.
-
-        New features and classes enter their tables, unless anything in the input is refused.
-        """
-        self._features.begin()
-        n_classes = len(self._labels)
-        try:
-            n = length(X)
-            labels = [None] * n if y is None else as_list(y, n)
-            ops = operations(op, labels)
-            learns = (ops & LEARN) != 0
-            rows, known_features = self._encode(X, learns)
-            index, known_classes = index_labels(self._labels, labels, learns)
-            self._features.require_cells(len(self._labels), self.max_means)
-        except InputError:
-            self._features.rollback()
-            self._labels.truncate(n_classes)
-            raise
-        self._routed = None
-        self._tell()
-        return Batch(rows, index, ops, known_features), known_classes
-
     def predict_trees(self, X: ArrayLike | pd.DataFrame) -> NDArray[np.int64]:
         """The answer of each tree by itself: class indices [trees, rows], -1 where it has none yet."""
         with self._lock:
-            return self._predict_trees(X)
+            return self._whole()._predict_trees(X)
 
     def warm_up(self) -> None:
         """Compile, or load, all that this forest will ever call, so that no event has to wait."""
-        other = self.clone()
-        other.advance(np.zeros((2, 1)), ["a", "b"])
-        other._enlarge(np.full(WANTS, 1_000, np.int64))
-        other._dump()
+        warming.warm_up(self)
 
     def save(self, path: Any) -> None:
         """Write a snapshot; `streamforest.load` reads it."""
@@ -369,6 +366,11 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
         self._refuse_if_broken()
         self._routed = None
         row = self._one_row(x, learn=False)
+        if self._shards is not None:
+            self._one_y[0], self._one_known[0] = -1, len(self._features)
+            event = self._one_event(self._one_views[row], _OP_PREDICT, False)
+            asked: NDArray[Any] = self._advance(event, answer=True)[0]
+            return asked
         if self._one_votes.shape[-1] != len(self._labels):
             self._one_votes = self._new_votes(1)
         self._one_votes.fill(0)

@@ -16,6 +16,7 @@ from streamforest.kernels.core.operations import BOTH, LEARN, PREDICT
 
 _NO_DISTANCES = np.zeros((0, 0), np.float32)
 _NO_SLOTS = np.zeros(0, np.int32)
+_OPERATIONS = bytes((PREDICT, LEARN, BOTH))
 
 FULLY, INTO_LEAVES, INTO_MEMORY = range(3)
 """How rows are learned: with all that follows; without answers, splits and retraining; without trees."""
@@ -71,6 +72,22 @@ class Batch:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class NamedRows:
+    """Rows of finite numbers with the names of their columns: a frame without pandas, whose making takes as
+    long as predicting a dozen rows.
+    """
+
+    values: NDArray[np.float64]
+    columns: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> NamedRows:
+        return NamedRows(self.values[rows], self.columns)
+
+
 class Answers(NamedTuple):
     """What a model says of the rows of a batch, each before it was learned."""
 
@@ -93,6 +110,17 @@ def length(X: Any) -> int:
         raise FeatureError(
             f"X is a {type(X).__name__}: pass a 2-D array, a DataFrame or a list of dicts"
         ) from None
+
+
+def asks_one(X: Any, y: Any, op: Any) -> bool:
+    """Whether a batch is one event as a dict, to be predicted and not learned."""
+    if type(X) is not list or len(X) != 1 or not isinstance(X[0], Mapping):
+        return False
+    if y is not None and not (type(y) is list and len(y) == 1 and y[0] is None):
+        return False
+    if isinstance(op, np.ndarray):
+        return op.shape == (1,) and bool(op[0] == PREDICT)
+    return op is None or (type(op) is list and op == [PREDICT])
 
 
 def other_than_numbers(frame: pd.DataFrame) -> list[Any]:
@@ -141,7 +169,7 @@ def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:
         ops = np.asarray(op)
     except ValueError:
         ops = np.empty(0)
-    if ops.shape != (len(labels),) or not np.isin(ops, (PREDICT, LEARN, BOTH)).all():
+    if ops.shape != (len(labels),) or not _are_operations(ops):
         raise InputError(
             f"op must hold one of PREDICT ({PREDICT}), LEARN ({LEARN}), BOTH ({BOTH}) per row"
         )
@@ -149,6 +177,12 @@ def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:
         if labels[r] is None:
             raise LabelError(f"row {r}: op asks to learn it, but its label is None")
     return ops.astype(np.uint8)
+
+
+def _are_operations(ops: NDArray[Any]) -> bool:
+    if ops.dtype == np.uint8:  # nearly always; a look at the bytes is quicker than `isin`
+        return not ops.tobytes().strip(_OPERATIONS)
+    return bool(np.isin(ops, (PREDICT, LEARN, BOTH)).all())
 
 
 def split_fresh(

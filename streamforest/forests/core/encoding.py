@@ -10,17 +10,26 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from streamforest.errors import FeatureError, InputError
-from streamforest.forests.core.batch import Batch, holds_events, length, other_than_numbers, records
+from streamforest.forests.core.batch import (
+    Batch,
+    NamedRows,
+    holds_events,
+    length,
+    operations,
+    other_than_numbers,
+    records,
+)
 from streamforest.forests.core.engine import Engine
 from streamforest.forests.core.features import FeatureTable
+from streamforest.forests.core.labels import LabelTable, as_list, index_labels
 from streamforest.forests.core.serialization import LARGEST as LARGEST_COUNT
-from streamforest.kernels.core.operations import PREDICT
+from streamforest.kernels.core.operations import LEARN, PREDICT
 
 _log = logging.getLogger(__name__)
 
 
 class RowEncoding(Engine):
-    """The engine with a table of features: any input becomes rows, or is refused as a whole."""
+    """The engine with tables of features and labels: any input becomes rows, or is refused as a whole."""
 
     max_means: ClassVar[int] = LARGEST_COUNT
     """Class means, one for each class and column, that a forest keeps; beyond it refuses to learn."""
@@ -29,12 +38,41 @@ class RowEncoding(Engine):
     """Whether features there is no room for are not logged; a pipeline sets it, and tells them itself."""
 
     _features: FeatureTable
+    _labels: LabelTable
+
+    def _prepare(self, X: Any, y: Any, op: Any) -> tuple[Batch, NDArray[np.int64]]:
+        """Any input as a batch, with the number of classes known as of each row.
+
+        New features and classes enter their tables, unless anything in the input is refused.
+        """
+        self._features.begin()
+        n_classes = len(self._labels)
+        try:
+            n = length(X)
+            labels = [None] * n if y is None else as_list(y, n)
+            ops = operations(op, labels)
+            learns = (ops & LEARN) != 0
+            rows, known_features = self._encode(X, learns)
+            index, known_classes = index_labels(self._labels, labels, learns)
+            self._features.require_cells(len(self._labels), self.max_means)
+        except InputError:
+            self._features.rollback()
+            self._labels.truncate(n_classes)
+            raise
+        self._routed = None
+        self._tell()
+        return Batch(rows, index, ops, known_features), known_classes
 
     def _encode(
         self, X: Any, learns: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Any input as rows, with the number of features known as of each."""
         table = self._features
+        if isinstance(X, NamedRows):
+            if table.holds_categories(X.columns):
+                events = [dict(zip(X.columns, row)) for row in X.values.tolist()]
+                return table.rows(events, learns.tolist())
+            return table.matrix(X.values, X.columns, learns, frame=True)
         if isinstance(X, pd.DataFrame):
             names = list(X.columns)
             if len(set(names)) != len(names):

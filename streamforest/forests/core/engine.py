@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,16 @@ from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.labels import LabelTable
 from streamforest.kernels.core.operations import LEARN
 
+if TYPE_CHECKING:
+    from streamforest.forests.sharded.driver import Shards
+
 EPOCH = 64
 _CHUNK = 8192  # rows of a batch that are processed at a time, at most
 _MAX_VOTES = 1 << 22  # numbers that hold their votes: fewer rows where there are many classes
 _WORTH_THREADS = 64  # tree-rows below which handing work to threads costs more than it saves
 NO_ANSWER = np.zeros((0, 0))
 WANTS = 8  # kinds of arrays a kernel may ask to enlarge, at most
-_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock", "_addresses")
+_NOT_STATE = ("_progress", "_routes", "_want", "_routed", "_lock", "_addresses", "_shards")
 _OP_LEARN = np.full(1, LEARN, np.uint8)
 
 
@@ -50,6 +53,8 @@ class Engine(abc.ABC):
     """
 
     _cuts_epochs: ClassVar[bool] = False  # whether `_end_epoch` does anything
+    _can_shard: ClassVar[bool] = False  # whether its trees can be divided over actors
+    _of_trees: ClassVar[tuple[str, ...]] = ()  # attributes that hold them, then
     _revision: ClassVar[int] = 1  # of what `_dump` gives; earlier ones are read for ever
     learning_revision: ClassVar[int] = 1
     """Of what the forest learns from an event: raise it whenever the same events give other bits. Journalled
@@ -57,8 +62,12 @@ class Engine(abc.ABC):
 
     n_trees: int
     n_jobs: int
+    executor: str = "threads"
+    n_actors: int = 2
     _n_learned: int
     _labels: LabelTable
+    _shards: Shards | None = None  # the trees, while they are in actors: then there are none here
+    _resting: dict[str, NDArray[Any]] | None = None  # the same in a copy, as arrays of a snapshot
     _saved_by: int | None = None  # learning revision in the snapshot that it was read from
 
     def _scratch(self) -> None:
@@ -145,6 +154,52 @@ class Engine(abc.ABC):
         `batch` ends with the last row of the epoch.
         """
 
+    # ---- trees in actors: what a forest says that can be divided, see `forests/sharded`
+
+    def _keep_trees(self, first: int, last: int) -> None:
+        """Keep these trees only; they are numbered from 0 then."""
+
+    def _shared(self) -> dict[str, Any]:
+        """What kernels read beside trees and rows, as of this epoch."""
+        return {}
+
+    def _take_shared(self, shared: dict[str, Any], X: NDArray[np.float64]) -> None:
+        """Have that, before rows as wide as `X` are processed."""
+
+    def _figures(self) -> NDArray[Any]:
+        """What `_end_epoch` has to know of each tree."""
+        return np.zeros(0)
+
+    def _tree_votes(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The part of the votes that trees give."""
+        return votes
+
+    def _take_trees(self, other: Self) -> None:
+        """Have the trees of another forest that is the same but for them."""
+        for name in self._of_trees:
+            setattr(self, name, getattr(other, name))
+
+    def _place_trees(self) -> None:
+        """Bring the trees to where `executor` wants them; the first thing that every public method does."""
+        if self.executor != "threads" or self._shards is not None or self._resting is not None:
+            from streamforest.forests.sharded import driver
+
+            driver.place(self)  # type: ignore[arg-type]
+
+    def _whole(self) -> Self:
+        """This forest with its trees at hand: itself, or a copy while they are in actors."""
+        if self._shards is None and self._resting is None:
+            return self
+        from streamforest.forests.sharded import driver
+
+        return driver.whole(self)  # type: ignore[arg-type,no-any-return]
+
+    def _dump_whole(self) -> dict[str, NDArray[Any]]:
+        """The arrays of a snapshot, wherever the trees are."""
+        if self._shards is not None:
+            return self._dump() | self._shards.arrays(self)  # type: ignore[arg-type]
+        return self._dump() | (self._resting or {})
+
     # ---- processing rows
 
     def _call_one(self, X: NDArray[np.float64], op: NDArray[np.uint8], reuse: bool) -> bool:
@@ -171,6 +226,9 @@ class Engine(abc.ABC):
     def _learn_row(self, X: NDArray[np.float64], reuse: bool) -> None:
         """One row that the buffers hold, through all trees."""
         self._refuse_if_broken()
+        if self._shards is not None:
+            self._advance(self._one_event(X, _OP_LEARN, False), answer=False)
+            return
         try:
             if self._cuts_epochs:
                 self._observe_one(X)
@@ -221,7 +279,20 @@ class Engine(abc.ABC):
         return scores[0] if len(scores) == 1 else np.concatenate(scores or [NO_ANSWER])
 
     def _process(self, batch: Batch, votes: NDArray[np.int64]) -> None:
-        """Take all trees through these rows, on as many threads as are worth it."""
+        """Take the forest through these rows."""
+        if self._shards is None:
+            self._process_trees(batch, votes)
+            self._process_rest(batch, votes)
+        else:
+            sent = self._shards.begin(self, batch)  # type: ignore[arg-type]
+            self._process_rest(batch, votes)
+            self._shards.finish(sent, self._tree_votes(votes))
+
+    def _process_rest(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+        """What belongs to no tree."""
+
+    def _process_trees(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+        """Take all trees of this process through these rows, on as many threads as are worth it."""
         jobs = min(self.n_jobs, self.n_trees)
         if jobs == 1 or len(batch.X) * self.n_trees < _WORTH_THREADS * jobs:
             while not self._call(0, self.n_trees, self._want, batch, votes):
@@ -263,6 +334,8 @@ class Engine(abc.ABC):
         for name in list(state):
             if name.startswith(("_one_", "_pool")) or name in _NOT_STATE:
                 del state[name]
+        if self._shards is not None:
+            state["_resting"] = self._shards.arrays(self)  # type: ignore[arg-type]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +134,10 @@ class Explained:
     _levels: Levels
 
     @abstractmethod
+    def _whole(self) -> Self:
+        """The forest with its trees at hand."""
+
+    @abstractmethod
     def _one_row(self, x: Any, learn: bool, classes: int = 0) -> int:
         """Write an event to a row buffer; which one it is."""
 
@@ -181,6 +185,8 @@ class Explained:
         with self._lock:
             if tree is not None and not 0 <= tree < self.n_trees:
                 raise ParameterError(f"tree={tree!r}: use 0 to {self.n_trees - 1}")
+            if (whole := self._whole()) is not self:
+                return whole.explain_one(x, tree)
             which = self._one_row(x, learn=False)
             if not self._labels.labels:
                 return Explanation(self._title(), [])
@@ -231,7 +237,7 @@ class Explained:
             One expert alone, by its name.
         """
         with self._lock:
-            known = self._importances()
+            known = self._whole()._importances()
             if expert is not None and expert not in known:
                 raise ParameterError(f"expert={expert!r}: use None or one of {', '.join(known)}")
             total = np.zeros(len(self._features))

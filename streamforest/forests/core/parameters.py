@@ -12,6 +12,8 @@ LARGEST = 1 << 53
 MAX_TEXT_BYTES = 16 << 20
 """Names and categories of a table, and classes. A run holds them once for its gate and once for each model,
 and a snapshot being written several times: a quarter of a gigabyte for a model with a shadow."""
+EXECUTORS = ("threads", "ray")
+"""Where the trees of a forest work: in threads of this process, or in actors of Ray."""
 MOST_TREES = 10_000
 """Each tree has arrays of its own from the start."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, NDArray[Any]]
 LEVELS = "levels."  # arrays of categories, see `forests/coarse`
-RUNTIME_SETTINGS = ("n_jobs", "background")  # not part of the model
+RUNTIME_SETTINGS = ("n_jobs", "background", "executor", "n_actors")  # not part of the model
 LARGEST = 1 << 53  # counts beyond this do not come from a stream
 _ADDED = {
     "max_text_bytes": MAX_TEXT_BYTES,
@@ -97,7 +97,7 @@ def _dump(forest: Forest) -> tuple[dict[str, Any], Arrays]:
     levels, arrays = forest._levels.dump(forest)
     if levels is not None:
         meta["levels"] = levels
-    return meta, forest._dump() | arrays
+    return meta, forest._dump_whole() | arrays
 
 
 def _as_before(kind: type[Forest], name: str, value: Any) -> bool:

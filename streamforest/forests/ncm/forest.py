@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamforest.forests.coarse import recorded
+from streamforest.forests.core import warming
 from streamforest.forests.core.batch import INTO_LEAVES, INTO_MEMORY, length
 from streamforest.forests.core.labels import as_list
 from streamforest.forests.core.parameters import MAX_TEXT_BYTES
 from streamforest.forests.ncm import holdout, inspection, presets
 from streamforest.forests.ncm.processing import NCMProcessing
-
-_WARM_ROWS = 192
 
 
 class NCMForestClassifier(NCMProcessing):
@@ -368,17 +367,18 @@ class NCMForestClassifier(NCMProcessing):
     # ---- the rest
 
     def warm_up(self) -> None:
-        """Compile, or load, all that this forest will ever call, so that no event has to wait."""
-        other = self.clone({"memory": 64, "swap_after": 0, "mu": min(self.mu, 1)})
-        rng = np.random.default_rng(0)
-        y = np.arange(_WARM_ROWS) % 3 + (np.arange(_WARM_ROWS) > 100)
-        rows = [{"a": float(v), "b": "x"} for v in y + rng.random(_WARM_ROWS)]
+        """Compile, or load, all that it will ever call, so that no event has to wait."""
+        other = warming.small(self, memory=64, swap_after=0, mu=min(self.mu, 1))
+        y = np.arange(warming.ROWS) % 3 + (np.arange(warming.ROWS) > 100)
+        noise = np.random.default_rng(0).random(warming.ROWS)
+        rows = [{"a": float(v), "b": "x"} for v in y + noise]
         other.advance(rows, y)
         other.predict_one(rows[0])
         other.learn_one(rows[0], 0)
         other.extend_many(rows[:8], [9] * 8)
         other.novelty_one(rows[0])
-        other._dump()
+        other._trees.repack(0)
+        warming.summarise_and_reload(other)
 
     def summary(self) -> dict[str, Any]:
         """Size and shape of the forest.

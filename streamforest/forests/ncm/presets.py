@@ -14,7 +14,7 @@ from streamforest.forests.ncm.metric_choice import KINDS
 from streamforest.forests.ncm.retraining import STRATEGIES
 from streamforest.forests.ncm.training import NODE_SAMPLING
 from streamforest.forests.ncm.width import centroids_for
-from streamforest.kernels.ncm import advance as ncm_advance
+from streamforest.kernels.ncm import leaf_growth
 from streamforest.kernels.ncm.layout import PARAMS
 
 if TYPE_CHECKING:
@@ -141,11 +141,11 @@ def pack(forest: NCMForestClassifier) -> NDArray[np.void]:
 def _centroid_rule(n: Any) -> tuple[int, float]:
     """How the number of classes gives the number of centroids of a node."""
     if n in ("sqrt", "log"):
-        return (ncm_advance.SQRT if n == "sqrt" else ncm_advance.LOG), 1.0
+        return (leaf_growth.SQRT if n == "sqrt" else leaf_growth.LOG), 1.0
     if isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 2:
-        return ncm_advance.FIXED, float(n)
+        return leaf_growth.FIXED, float(n)
     if isinstance(n, float) and 0 < n <= 1:
-        return ncm_advance.SHARE, n
+        return leaf_growth.SHARE, n
     raise ParameterError(
         f"n_centroids={n!r}: use 'sqrt', 'log', a share of the classes in (0, 1] or a whole "
         "number of at least 2"

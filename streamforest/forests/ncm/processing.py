@@ -22,7 +22,6 @@ from streamforest.forests.ncm.retraining import Now, Parts, RetrainScheduler
 from streamforest.forests.ncm.row_memory import RowMemory, memory_seed
 from streamforest.forests.ncm.trees import TreeStore
 from streamforest.forests.ncm.vote_blend import EXPERTS, VoteBlend
-from streamforest.kernels.core import beside
 from streamforest.kernels.core.array_table import Addresses
 from streamforest.kernels.core.entropy import XLOGX
 from streamforest.kernels.core.notice import Announced
@@ -39,7 +38,7 @@ _ONE_LEARNS = np.ones(1, np.bool_)
 class NCMProcessing(ExpertForest):
     """The forest as the engine sees it: parts that own their arrays, and the order in which they work."""
 
-    _kernel = Announced(entry.process_batch, "NCM forest", first=beside.wait)
+    _kernel = Announced(entry.process_batch, "NCM forest")
     _experts: ClassVar[int] = len(EXPERTS)
     background: bool
 
@@ -113,7 +112,9 @@ class NCMProcessing(ExpertForest):
     # ---- batches
 
     def _new_addresses(self) -> Addresses:
-        return Addresses(ARRAYS, lambda *groups: (*groups[:5], (*groups[5:], BLENDS, XLOGX)))
+        return Addresses(
+            ARRAYS, lambda *groups: (*groups[:5], (*groups[5:-1], BLENDS, XLOGX, groups[-1]))
+        )
 
     def _kernel_arrays(self) -> tuple[Any, ...]:
         return (
@@ -129,6 +130,7 @@ class NCMProcessing(ExpertForest):
             self._progress,
             self._routes,
             self._nearest,
+            self._trees.functions,
         )
 
     def _kernel_values(self, batch: Batch) -> tuple[Any, ...]:

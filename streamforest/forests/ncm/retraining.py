@@ -31,7 +31,7 @@ from streamforest.forests.ncm.training import (
 from streamforest.forests.ncm.trees import TreeStore
 from streamforest.forests.ncm.vote_blend import VoteBlend
 from streamforest.kernels.core.entropy import XLOGX
-from streamforest.kernels.ncm import advance as ncm_advance
+from streamforest.kernels.ncm import leaf_growth
 from streamforest.kernels.ncm.grow import FITS
 from streamforest.kernels.ncm.layout import STANDARD
 from streamforest.kernels.ncm.metric import metric_of
@@ -270,6 +270,7 @@ class RetrainScheduler:
             fill=columns.arrays.fill.copy(),
             classes=means.n_classes,
             params=trees.params.copy(),
+            functions=trees.functions,
             inverses=means.inverses(columns),
             scale=self.scale,
             pi=self._parameters["pi"],
@@ -332,13 +333,14 @@ class RetrainScheduler:
         slots = memory.slots[begin:].copy()
         progress = np.zeros(1, np.int64)
         while True:
-            short = ncm_advance.catch_up(
+            short = leaf_growth.catch_up(
                 trees.table,
                 job.t,
                 memory.arrays,
                 columns.arrays.fill,
                 trees.params,
                 XLOGX,
+                trees.functions,
                 slots,
                 means.n_classes,
                 count_only,

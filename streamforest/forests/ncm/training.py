@@ -20,10 +20,9 @@ from streamforest.forests.ncm import arrays as ncm_arrays
 from streamforest.forests.ncm.column_scales import Take
 from streamforest.forests.ncm.width import compacted
 from streamforest.kernels.core.entropy import XLOGX
-from streamforest.kernels.ncm import advance as ncm_advance
-from streamforest.kernels.ncm import bagging, node_sampling, rust
-from streamforest.kernels.ncm.grow import FITS, HIST, TrainingRows, grow
-from streamforest.kernels.ncm.layout import FULL_IDENTITY, Memory, Record, Tree
+from streamforest.kernels.ncm import filling, leaf_growth, node_sampling, rust
+from streamforest.kernels.ncm.grow import FITS, HIST, grow
+from streamforest.kernels.ncm.layout import FULL_IDENTITY, Memory, Record, TrainingRows, Tree
 from streamforest.kernels.ncm.metric import metric_of
 from streamforest.kernels.ncm.row_memory import sort_by_number, training_rows
 
@@ -51,6 +50,7 @@ class TrainingView:
     fill: NDArray[np.float32]  # what stands for a missing value
     classes: int
     params: NDArray[np.void]
+    functions: NDArray[np.int64]  # that kernels call by address
     inverses: NDArray[np.float32]  # of the shrunk covariances
     scale: NDArray[np.float32] | None  # a metric that was fixed once and for all
     pi: float  # share of the nodes that are drawn
@@ -71,6 +71,7 @@ class TrainingView:
             fill=empty.ravel(),
             classes=0,
             params=params,
+            functions=np.zeros(2, np.int64),
             inverses=empty[None],
             scale=None,
             pi=0.0,
@@ -91,7 +92,7 @@ class TrainingView:
     @property
     def n_centroids(self) -> int:
         """Centroids of a node."""
-        return ncm_advance.centroids_for(self.classes, self.p)
+        return leaf_growth.centroids_for(self.classes, self.p)
 
     def metric(self, kind: int, rows: TrainingRows) -> NDArray[np.float32]:
         """The metric of a kind by these rows."""
@@ -190,8 +191,9 @@ def grown(view: TrainingView, tree: Tree) -> Tree:
 
 def _grow(view: TrainingView, tree: Tree, top: int, rows: TrainingRows) -> Tree:
     """A new subtree at leaf `top`."""
+    split = int(view.functions[leaf_growth.SPLIT_AT])
     while True:
-        short = grow(tree, top, True, rows, view.p, view.n_centroids, view.classes, XLOGX)
+        short = grow(tree, top, True, rows, view.p, view.n_centroids, view.classes, XLOGX, split)
         if short == FITS:
             return tree
         tree = ncm_arrays.enlarged(tree, short, len(rows.slot))
@@ -201,8 +203,8 @@ def _igt(view: TrainingView, tree: Tree) -> Tree:
     """Incrementally grow tree (Ristin 2016, 4.2): split the leaves that can be split now."""
     begin = 0
     while True:
-        short, begin = ncm_advance.grow_leaves(
-            tree, begin, view.memory, view.fill, view.classes, view.p, XLOGX
+        short, begin = leaf_growth.grow_leaves(
+            tree, begin, view.memory, view.fill, view.classes, view.p, XLOGX, view.functions
         )
         if short == FITS:
             return tree
@@ -280,7 +282,7 @@ def _refill(view: TrainingView, tree: Tree) -> Tree:
     info = tree.info
     info["bag"] = info["rounds"]
     info["kept"] = min(int(info["kept"][0]) + 1, MAX_KEPT)
-    while bagging.refill(tree, view.memory, view.slots, view.bagged) != FITS:
+    while filling.refill(tree, view.memory, view.slots, view.bagged) != FITS:
         tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))
     return tree
 

@@ -15,7 +15,7 @@ from streamforest.forests.ncm.retraining import Parts
 from streamforest.forests.ncm.row_memory import RowMemory
 from streamforest.forests.ncm.training import MAX_KEPT, MAX_ROUNDS, RetrainJob
 from streamforest.kernels.core.array_table import widened
-from streamforest.kernels.ncm import bagging, rust
+from streamforest.kernels.ncm import filling, rust
 from streamforest.kernels.ncm.grow import FITS
 from streamforest.kernels.ncm.layout import FULL_IDENTITY, METRICS, Tree
 from streamforest.kernels.ncm.row_memory import padded
@@ -251,7 +251,7 @@ def _filled(tree: Tree, memory: RowMemory, leaf: NDArray[np.int32], born: int, b
     demand(node["left"][leaf[slots]] == -1, "memory.leaf")
     tree.leaf[slots] = leaf[slots]
     due = node["due"].copy()
-    while bagging.refill(tree, memory.arrays, slots, bagged) != FITS:
+    while filling.refill(tree, memory.arrays, slots, bagged) != FITS:
         tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))
     node["due"] = due
     rust.relink(tree, slots)

@@ -15,11 +15,32 @@ from streamforest.forests.ncm import arrays as ncm_arrays
 from streamforest.forests.ncm import width as ncm_width
 from streamforest.forests.ncm.column_scales import ColumnTable
 from streamforest.forests.ncm.row_memory import Evicted, RowMemory
-from streamforest.kernels.ncm import bagging, routing
+from streamforest.kernels.core import beside
+from streamforest.kernels.core.notice import counting, functions_of
+from streamforest.kernels.ncm import filling
 from streamforest.kernels.ncm.advance import WANT_ARRAY, WANT_ROWS, WANT_TREE
-from streamforest.kernels.ncm.grow import FITS
+from streamforest.kernels.ncm.entry import process_batch
+from streamforest.kernels.ncm.grow import FITS, GROW, HIST, SPLITS, grow, split_nearest
 from streamforest.kernels.ncm.layout import TREE, TREE_ARRAYS, Tree
+from streamforest.kernels.ncm.leaf_growth import GROW_AT, SPLIT_AT
+from streamforest.kernels.ncm.regularised import split_regularised
 from streamforest.kernels.ncm.row_memory import forget_in_all, padded, training_rows
+from streamforest.kernels.ncm.svm import split_plane
+
+
+def _addresses(params: NDArray[np.void]) -> NDArray[np.int64]:
+    """Where the functions are that kernels call by address, for a forest with these parameters."""
+    split = split_nearest
+    if params["svm"][0]:
+        split = split_plane
+    elif params["sets"][0]:
+        split = split_regularised
+    out = np.zeros(2, np.int64)
+    beside.wait()
+    with counting("NCM forest", functions_of(process_batch)):
+        out[GROW_AT] = GROW.address(grow)
+        out[SPLIT_AT] = SPLITS.address(split)
+    return out
 
 
 class TreeStore:
@@ -39,6 +60,7 @@ class TreeStore:
         self, seeds: NDArray[np.uint64], params: NDArray[np.void], memory_rows: int
     ) -> None:
         self.params = params
+        self._functions: NDArray[np.int64] | None = None
         self._memory_rows = memory_rows
         self._trees = [
             ncm_arrays.new_tree(
@@ -49,7 +71,8 @@ class TreeStore:
         self._readdress()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "table"}
+        state = {name: value for name, value in self.__dict__.items() if name != "table"}
+        return {**state, "_functions": None}  # another process has them elsewhere
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -68,6 +91,13 @@ class TreeStore:
     def bagged(self) -> int:
         """1 if each tree has each row Poisson(1) times."""
         return int(self.params["bagged"][0])
+
+    @property
+    def functions(self) -> NDArray[np.int64]:
+        """Where the functions are that kernels call by address; the first forest compiles or loads them."""
+        if self._functions is None:
+            self._functions = _addresses(self.params)
+        return self._functions
 
     # ---- trees and their addresses
 
@@ -91,6 +121,10 @@ class TreeStore:
         t = int(want[WANT_TREE])
         short, rows = int(want[WANT_ARRAY]), int(want[WANT_ROWS])
         self.put(t, ncm_arrays.enlarged(self._trees[t], short, rows))
+
+    def repack(self, t: int) -> None:
+        """Make room for the histograms of a tree, as growing does when they are full."""
+        self.put(t, ncm_arrays.enlarged(self._trees[t], HIST, 1))
 
     def add_slots(self, slots: int) -> None:
         """The memory has so many slots now."""
@@ -165,7 +199,7 @@ class TreeStore:
         out = np.zeros(len(self))
         balanced = int(self.params["balanced"][0])
         for t, tree in enumerate(self._trees):
-            wrong, n, wrong_new, n_new = bagging.out_of_bag(
+            wrong, n, wrong_new, n_new = filling.out_of_bag(
                 tree, memory.arrays, memory.slots, memory.of_class, balanced
             )
             two_bags = tree.info["bag"][0] != tree.info["grown_bag"][0]
@@ -204,10 +238,10 @@ class TreeStore:
         self, t: int, memory: RowMemory, slots: NDArray[np.int32], z: NDArray[np.float32]
     ) -> None:
         leaf = np.empty(len(slots), np.int32)
-        routing.route(self._trees[t], z, leaf)
+        filling.route(self._trees[t], z, leaf)
         begin = 0
         while begin < len(slots):
-            short, begin = routing.enter(
+            short, begin = filling.enter(
                 self._trees[t], memory.arrays, slots, leaf, begin, self.bagged
             )
             if short != FITS:

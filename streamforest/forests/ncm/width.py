@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.ncm import arrays as ncm_arrays
-from streamforest.kernels.ncm import bagging, node_sampling, rust
+from streamforest.kernels.ncm import filling, node_sampling, rust
 from streamforest.kernels.ncm.grow import FITS
 from streamforest.kernels.ncm.layout import Memory, Tree
 from streamforest.kernels.ncm.row_memory import padded
@@ -67,7 +67,7 @@ def cut(
         leaf = above
     node["left"][cut_off], node["first"][cut_off], node["k"][cut_off] = -1, 0, 0
     tree.leaf[slots] = leaf[tree.leaf[slots]]
-    while bagging.refill(tree, memory, slots, bagged) != FITS:
+    while filling.refill(tree, memory, slots, bagged) != FITS:
         tree = tree._replace(hist=np.zeros(2 * len(tree.hist), np.int32))
     return ncm_arrays.trimmed(compacted(tree, slots))
 

@@ -153,6 +153,12 @@ class StreamForestClassifier(StreamProcessing):
         or that of the nearest labelled row ("nn").
     n_jobs
         Threads. Predictions and state are the same bits for any number.
+    executor
+        Where trees work: in "threads" of this process, or in actors of "ray", over any number of machines
+        (`pip install 'streamforest[ray]'`). Changes no bit of any result; see docs/scaling.md.
+    n_actors
+        Actors, with executor="ray", each with `n_jobs` threads. Trees are handed out in eights, so there are
+        at most an eighth as many actors as trees, rounded up.
     seed
         Seed of all random draws.
 
@@ -220,6 +226,8 @@ class StreamForestClassifier(StreamProcessing):
         taxonomy: Any = None,
         refine: str = "own",
         n_jobs: int = 1,
+        executor: str = "threads",
+        n_actors: int = 2,
         seed: int | None = None,
     ) -> None:
         self.n_trees = n_trees
@@ -253,6 +261,8 @@ class StreamForestClassifier(StreamProcessing):
         self.taxonomy = taxonomy
         self.refine = refine
         self.n_jobs = n_jobs
+        self.executor = executor
+        self.n_actors = n_actors
         self.seed = seed
         self._start()
 
@@ -306,7 +316,7 @@ class StreamForestClassifier(StreamProcessing):
         `vote_power` the spread of vote weights.
         """
         with self._lock:
-            return inspection.summary(self) | self._levels.summary()
+            return inspection.summary(self._whole()) | self._levels.summary()
 
     def _experts_on(self, row: NDArray[np.float64]) -> list[Expert]:
         return inspection.experts_on(self, row)

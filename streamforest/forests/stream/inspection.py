@@ -108,7 +108,7 @@ def experts_on(forest: StreamForestClassifier, row: NDArray[np.float64]) -> list
     """What each expert says of a row, and which features made a baseline say it."""
     forest._widen(row)
     votes = _ask(forest, 0, forest.n_trees, row)
-    forest._process_baselines(_unlabelled(forest, row), votes)
+    forest._process_rest(_unlabelled(forest, row), votes)
     found = []
     for name, share, of_it in zip(_OPINIONS, _shares(forest).tolist(), votes[0]):
         because = _pulls(forest, name, row[0], of_it) if name in _SAYS and of_it.any() else []

@@ -12,6 +12,7 @@ from streamforest.forests.core.batch import Batch
 from streamforest.forests.core.class_balance import ClassBalance
 from streamforest.forests.core.engine import EPOCH
 from streamforest.forests.core.experts import ExpertForest
+from streamforest.forests.sharded.slices import trees_of
 from streamforest.forests.stream import arrays as stream_arrays
 from streamforest.forests.stream.baselines import BaselineModels
 from streamforest.kernels.core.array_table import Addresses, widened
@@ -30,8 +31,9 @@ from streamforest.kernels.stream.entry import (
     TREES,
     ForestArrays,
 )
-from streamforest.kernels.stream.layout import TreeArrays
+from streamforest.kernels.stream.layout import VOTER, TreeArrays
 from streamforest.kernels.stream.mixing import EXPERTS, MIXTURES
+from streamforest.kernels.stream.votes import NEAR
 
 LARGEST = float(np.finfo(np.float32).max)
 _GAIN_EVERY = 512  # events between two looks at which features the trees use
@@ -43,6 +45,8 @@ class StreamProcessing(ExpertForest):
 
     _kernel = Announced(entry.process_batch, "stream forest")
     _experts: ClassVar[int] = EXPERTS
+    _can_shard: ClassVar[bool] = True
+    _of_trees = ("_trees", "_routes", "_metric", "_stats", "_spread", "_gain", "_columns")
     _trees: TreeArrays
     max_plain_bytes: int
     balanced: bool
@@ -66,14 +70,13 @@ class StreamProcessing(ExpertForest):
             self.n_trees,
         )
 
-    def _set_ring(self, params: NDArray[np.void], features: int) -> None:
-        rows = self._readable_rows(features)
-        params["ring_rows"] = rows
-        params["slots"] = rows + EPOCH
+    def _set_ring(self, rows: int) -> None:
+        self._params["ring_rows"] = rows
+        self._params["slots"] = rows + EPOCH
 
     def _plant(self, seeds: NDArray[np.uint64]) -> None:
         self._params = self._pack_params()
-        self._set_ring(self._params, 0)
+        self._set_ring(self._readable_rows(0))
         self._trees = stream_arrays.plant(seeds)
         # what all trees share; changed at the end of an epoch only
         self._metric = stream_arrays.new_metric(self._trees.rows.shape[1])
@@ -130,7 +133,6 @@ class StreamProcessing(ExpertForest):
         batch: Batch,
         votes: NDArray[np.int64],
     ) -> bool:
-        self._n_known = int(batch.known[-1]) if len(batch.known) else 0
         self._widen(batch.X)
         return bool(self._run(TREES, first, last, want, batch, votes) == DONE)
 
@@ -177,6 +179,7 @@ class StreamProcessing(ExpertForest):
             )
 
     def _observe(self, batch: Batch) -> None:
+        self._n_known = int(batch.known[-1]) if len(batch.known) else 0
         self._make_room(batch.X)
         slots = int(self._params["slots"][0])
         shared.stage(
@@ -203,7 +206,7 @@ class StreamProcessing(ExpertForest):
     def _end_epoch(self, batch: Batch) -> None:
         n = self._n_learned
         if n % _GAIN_EVERY == 0 or EPOCH <= n < _GAIN_EVERY:
-            shared.sum_gains(self._trees, self._gain)
+            self._sum_gains()
         features = self._n_known
         shared.settle_metric(
             self._stats,
@@ -213,21 +216,73 @@ class StreamProcessing(ExpertForest):
             self._features.categorical,
             self._metric,
         )
-        self._vote_power = shared.vote_power(self._trees.voter)
+        self._vote_power = shared.vote_power(self._voters())
         self._baselines.end_epoch(
             n, self._stats[shared.MEAN], self._stats[shared.VARIANCE], self._spread
         )
         rows = self._readable_rows(features)
         if rows < self._params["ring_rows"][0]:
-            self._trees = stream_arrays.shrink_ring(
-                self._trees,
-                self._n_learned,
-                int(self._params["slots"][0]),
-                rows,
-                self._parameters["p_structure"],
-                self._features.categorical,
-            )
-            self._set_ring(self._params, features)
+            self._shrink_ring(rows)
+
+    def _shrink_ring(self, rows: int) -> None:
+        self._trees = stream_arrays.shrink_ring(
+            self._trees,
+            self._n_learned,
+            int(self._params["slots"][0]),
+            rows,
+            self._parameters["p_structure"],
+            self._features.categorical,
+        )
+        self._set_ring(rows)
+
+    # ---- trees that may be in actors
+
+    def _sum_gains(self) -> None:
+        """What splits gain, by feature; trees are added up in order, wherever they are."""
+        if self._shards is None:
+            shared.sum_gains(self._trees, self._gain)
+        else:
+            self._gain[:] = self._shards.chain("add_gains", np.zeros_like(self._gain))
+
+    def _add_gains(self, total: NDArray[np.float64]) -> None:
+        """The same for the trees here, on top of those before them."""
+        trees = self._trees
+        for s in (2 * np.arange(len(trees.voter)) + trees.voter["active"]).tolist():
+            node = trees.node["feature"][s, : trees.tree_slot["n_nodes"][s]]
+            inner = np.flatnonzero(node >= 0)
+            np.add.at(total, node[inner], trees.stat["gain"][s, inner].astype(np.float64))
+
+    def _voters(self) -> NDArray[np.void]:
+        """All trees as they vote; those in actors have told their accuracies."""
+        if self._shards is None:
+            return self._trees.voter
+        voters = np.zeros(self.n_trees, VOTER)
+        voters["accuracy"] = self._shards.figures
+        return voters
+
+    def _figures(self) -> NDArray[np.float64]:
+        return self._trees.voter["accuracy"].copy()
+
+    def _tree_votes(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return votes[:, : NEAR + 1]
+
+    def _keep_trees(self, first: int, last: int) -> None:
+        self._trees = trees_of(self._trees, first, last)
+        self._routes = np.zeros((last - first, 3), np.int64)
+
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "metric": self._metric[:, :, : self._columns],
+            "vote_power": self._vote_power,
+            "ring_rows": int(self._params["ring_rows"][0]),
+        }
+
+    def _take_shared(self, shared: dict[str, Any], X: NDArray[np.float64]) -> None:
+        if shared["ring_rows"] < self._params["ring_rows"][0]:
+            self._shrink_ring(shared["ring_rows"])
+        self._widen(X)
+        self._metric[:, :, : shared["metric"].shape[2]] = shared["metric"]
+        self._vote_power = shared["vote_power"]
 
     # ---- votes
 
@@ -247,11 +302,7 @@ class StreamProcessing(ExpertForest):
         scores = super()._mix_one()
         return self._balance.balanced(scores) if self.balanced else scores
 
-    def _process(self, batch: Batch, votes: NDArray[np.int64]) -> None:
-        super()._process(batch, votes)
-        self._process_baselines(batch, votes)
-
-    def _process_baselines(self, batch: Batch, votes: NDArray[np.int64]) -> None:
+    def _process_rest(self, batch: Batch, votes: NDArray[np.int64]) -> None:
         """Take naive Bayes and the linear rule through these rows."""
         while self._run(BASELINES, 0, 0, self._want, batch, votes) != DONE:
             self._baselines.enlarge()

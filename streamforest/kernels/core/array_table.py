@@ -87,6 +87,12 @@ def zeros(group: type[Group], **sizes: int) -> Group:
     )
 
 
+def smallest(group: type[Group]) -> Group:
+    """A group of arrays with one entry each: an example of their types."""
+    names = {d for one in declared(group).values() for d in one.dimensions if isinstance(d, str)}
+    return zeros(group, **dict.fromkeys(names, 1))
+
+
 def grown(arrays: Group, **sizes: int) -> Group:
     """The same arrays with these dimensions enlarged, zeros beyond what was there."""
     changed = {}

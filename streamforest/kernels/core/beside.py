@@ -39,10 +39,6 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _is_compiled(module: str) -> bool:
-    return any(cache.folder(module).glob("*.nbi"))
-
-
 def _can_start() -> bool:
     """Not on one core, nor inside a program that is no Python interpreter."""
     return _cores() > 1 and os.path.basename(sys.executable or "").startswith("python")
@@ -51,7 +47,7 @@ def _can_start() -> bool:
 def start(module: str, name: str, script: str) -> None:
     """Run a script that compiles the kernels of a module, unless the cache has them."""
     with _lock:
-        if _second.child is not None or _is_compiled(module) or not _can_start():
+        if _second.child is not None or cache.is_compiled(module) or not _can_start():
             return
         if not cache.is_writable(module):
             return

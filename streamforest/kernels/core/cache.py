@@ -3,23 +3,38 @@
 numba looks whether the file of a cached function has changed, not whether a function inlined into it
 has: after an upgrade it would go on running the old one. A folder named after a module's own source
 and all kernel sources it imports cannot be stale, and a change compiles only what it concerns.
+
+A wheel or an image may carry compiled kernels (`packaging.py`); they are used where the user's cache has
+none.
 """
 
+# mypy: allow-untyped-calls
 from __future__ import annotations
 
 import hashlib
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from numba.core.caching import _CacheLocator
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    _CacheLocator,
+)
+
+from streamforest.kernels.core import packaged
 
 _KERNELS = Path(__file__).parent.parent
 _PACKAGE = "streamforest.kernels."
 _KEPT = 8  # versions of a module
+_NO_CODE = {f"core.{name}" for name in ("beside", "cache", "notice", "packaged", "shortcuts")}
+"""Modules that the code of a kernel does not depend on."""
 _IMPORT = re.compile(
     r"^(?:from streamforest\.kernels\.([\w.]+) import (\([^)]*\)|.*)|import streamforest\.kernels\.([\w.]+))",
     re.MULTILINE,
@@ -48,13 +63,13 @@ def _path(module: str) -> Path | None:
 
 
 def sources(module: str) -> dict[str, bytes]:
-    """A module and everything it imports from the kernels, by name."""
+    """A module and everything it imports from the kernels and depends on, by name."""
     found: dict[str, bytes] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         path = _path(name)
-        if name not in found and path is not None:
+        if name not in found and name not in _NO_CODE and path is not None:
             found[name] = path.read_bytes()
             waiting.extend(_imported(found[name].decode()))
     return found
@@ -91,6 +106,12 @@ def is_writable(module: str) -> bool:
     return os.access(folder(module), os.W_OK)
 
 
+def is_compiled(module: str) -> bool:
+    """Whether a module has compiled functions here. Those of another CPU count too: numba alone can tell."""
+    places = [base_folder()] if packaged.usable() is None else [base_folder(), packaged.FOLDER]
+    return any(any((place / module / digest(module)).glob("*.nbi")) for place in places)
+
+
 def name_of(function: Callable[..., object]) -> str:
     """The name of a function's module below `kernels`; a function of another package has its full name."""
     return function.__module__.removeprefix(_PACKAGE)
@@ -123,3 +144,43 @@ class KernelCacheLocator(_CacheLocator):
     def get_disambiguator(self) -> str:
         """Tells functions of the same name apart."""
         return f"{self._module}-{self._line}"
+
+
+class _Kept(CompileResultCacheImpl):
+    """How a compiled function is kept, whatever locators numba is told to use elsewhere."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._locator = KernelCacheLocator(function)
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
+
+
+class KernelCache(FunctionCache):
+    """The compiled forms of one kernel: from the user's cache, else those that came with the package."""
+
+    _impl_class = _Kept
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__(function)
+        self._module = name_of(function)
+        folder(self._module)  # it is in use
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            found = super()._load_overload(sig, target_context)
+        except OSError:  # a folder that this user may not read: then it is compiled
+            found = None
+        built = packaged.usable()
+        if found is not None or built is None:
+            return found
+        file = IndexDataCacheFile(
+            str(packaged.FOLDER / self._module / digest(self._module)),
+            self._impl.filename_base,
+            digest(self._module),
+        )
+        data = file.load(self._index_key(sig, built.codegen(target_context.codegen())))
+        return None if data is None else self._impl.rebuild(target_context, data)
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        if is_writable(self._module):  # else it is compiled at every start
+            super()._save_overload(sig, data)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import numba
 from numba import njit
 
 from streamforest.kernels.core import cache, linking
 
-_config: Any = numba.config
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -37,15 +35,8 @@ def routine(function: _Function) -> _Function:
 
 
 def _compile(function: _Function, inline: bool) -> _Function:
-    before = _config.CACHE_DIR, getattr(_config, "CACHE_LOCATOR_CLASSES", "")
-    module = cache.name_of(function)
-    keep = cache.is_writable(module)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    _config.CACHE_DIR = str(cache.folder(module))  # for a numba without the other setting
-    _config.CACHE_LOCATOR_CLASSES = f"{cache.__name__}.{cache.KernelCacheLocator.__name__}"
-    try:
-        compiled = njit(cache=keep, pipeline_class=linking.KernelCompiler, **options)(function)
-    finally:
-        _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = before
+    compiled = njit(pipeline_class=linking.KernelCompiler, **options)(function)
+    compiled._cache = cache.KernelCache(function)
     linking.link_into_callers(compiled, function, {**options, "forceinline": inline})
     return cast(_Function, compiled)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import MethodType
 from typing import Any
 
@@ -22,6 +23,8 @@ from numba.core import compiler, event, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.registry import CPUDispatcher
+
+from streamforest.kernels.core.shortcuts import QuickFlags, shortcuts
 
 _plain_type: Any = types.unliteral
 _SELDOM = 50_000  # objects between two collections: a compiler makes many and drops few
@@ -87,19 +90,9 @@ def _passes(lowering: type) -> PassManager:
     return passes
 
 
-class _Flags(compiler.Flags):
-    """numba's own, quicker to compare: it does that for every call of a function of its own."""
-
-    __hash__ = compiler.Flags.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        same = isinstance(other, compiler.Flags) and self._values == other._values
-        return same or bool(super().__eq__(other))
-
-
 class _QuickCompiler(compiler.CompilerBase):
     def _compile_core(self) -> Any:
-        self.state.flags = _Flags(self.state.flags)
+        self.state.flags = QuickFlags(self.state.flags)
         return super()._compile_core()
 
 
@@ -116,7 +109,8 @@ class KernelCompiler(_QuickCompiler):
             gc.set_threshold(_SELDOM, *thresholds[1:])
         _Progress.depth += 1
         try:
-            return super()._compile_core()
+            with shortcuts() if _Progress.depth == 1 else nullcontext():
+                return super()._compile_core()
         finally:
             _Progress.depth -= 1
             _Progress.functions += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamforest.kernels.candidate.layout import VOTE_UNIT
 from streamforest.kernels.core.array_table import ROW, array
-from streamforest.kernels.core.compiling import kernel, routine
+from streamforest.kernels.core.compiling import kernel
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.ncm.blending import Blend
 from streamforest.kernels.ncm.class_means import (
@@ -20,7 +19,7 @@ from streamforest.kernels.ncm.class_means import (
     vote_of_means,
 )
 from streamforest.kernels.ncm.descend import descend_all, descend_rows, newest_of_all
-from streamforest.kernels.ncm.grow import FITS, HIST, grow
+from streamforest.kernels.ncm.grow import FITS, HIST
 from streamforest.kernels.ncm.layout import (
     PARAMS,
     TARGETS,
@@ -32,21 +31,17 @@ from streamforest.kernels.ncm.layout import (
     Record,
     Tree,
     descend,
-    times_in_bag,
     view,
 )
-from streamforest.kernels.ncm.leaves import count, hist_room, link
+from streamforest.kernels.ncm.leaf_growth import grow_leaf, has_room, learn
 from streamforest.kernels.ncm.neighbours import newest, vote_of_neighbours
 from streamforest.kernels.ncm.novelty import far_from_means, far_from_rows
-from streamforest.kernels.ncm.row_memory import fill_in, training_rows_of_leaf
 
 WANT_TREE, WANT_ARRAY, WANT_ROWS = range(3)
 """What `want` says when an array is too small: of which tree, which array, for how many rows."""
 LEAF, BEST = range(2)
 """What `routes` keeps of a tree and the last row: its leaf, and the class with the most votes there."""
 
-SQRT, LOG, SHARE, FIXED = range(4)
-"""How many centroids a node may have, by the number of classes."""
 _MEANS = -1  # where `progress` says whether the class means have processed the batch
 _ERROR_RATE = 0.01
 _AT_ONCE = 8  # rows that descend a tree side by side
@@ -68,19 +63,8 @@ class ForestArrays(NamedTuple):
     nearest: Annotated[NDArray[np.float64], array(np.float64, "trees")]
     blends: Annotated[NDArray[np.float64], array(np.float64, "blends", 3)]
     xlogx: Annotated[NDArray[np.int64], array(np.int64, "xlogx")]
-
-
-@kernel
-def centroids_for(classes: int, p: Record) -> int:
-    """The number of centroids of a node when so many classes are known."""
-    k = float(p.amount)
-    if p.rule == SQRT:
-        k *= math.sqrt(classes)
-    elif p.rule == LOG:
-        k *= math.log(max(classes, 1))
-    elif p.rule == SHARE:
-        k *= classes
-    return max(2, math.ceil(k))
+    # GROW_AT and SPLIT_AT
+    functions: Annotated[NDArray[np.int64], array(np.int64, 2)]
 
 
 @kernel
@@ -115,71 +99,6 @@ def vote(
             share /= of_class[y]
         votes[r, TREES, y] += np.int64(np.rint(share * unit))
     return best
-
-
-@kernel
-def has_room(tree: Tree, i: int) -> bool:
-    """Whether one more class fits into the histogram of leaf `i`."""
-    return bool(tree.info[0].hist_top + hist_room(tree.node[i]) <= tree.hist.shape[0])
-
-
-@kernel
-def learn(tree: Tree, i: int, slot: int, y: int, number: int, p: Record, grows: bool) -> int:
-    """Add the row in `slot` to leaf `i`, which has room: 1 if it `grows` and is due for a split, else 0."""
-    info = tree.info[0]
-    here = tree.node[i]
-    link(tree, i, slot)
-    w = times_in_bag(info.seed, info.bag, number, p.bagged)
-    if w == 0:
-        return 0
-    count(tree, i, y, w)
-    due = grows and here.n_classes > 1 and here.n > 2 * p.mu and here.n >= here.due
-    return 1 if due else 0
-
-
-@routine
-def grow_leaf(
-    tree: Tree,
-    i: int,
-    memory: Memory,
-    fill: NDArray[np.float32],
-    classes: int,
-    p: Record,
-    table: NDArray[np.int64],
-) -> int:
-    """Try to split leaf `i` by its own rows. FITS, or which array is too small."""
-    n_centroids = centroids_for(classes, p)
-    info = tree.info[0]
-    here = tree.node[i]
-    k = 1 if p.svm else max(2, n_centroids if p.sets else min(n_centroids, here.n_classes))
-    if info.n_nodes + 2 > p.max_nodes or info.n_rows + k > p.max_rows:
-        here.due = 0  # the tree is full, whatever the rows are
-        return FITS
-    training = training_rows_of_leaf(memory, tree, i, fill, p.bagged)
-    return grow(tree, i, False, training, p, n_centroids, classes, table)
-
-
-@routine
-def grow_leaves(
-    tree: Tree,
-    begin: int,
-    memory: Memory,
-    fill: NDArray[np.float32],
-    classes: int,
-    p: Record,
-    table: NDArray[np.int64],
-) -> tuple[int, int]:
-    """Try to split every leaf from node `begin` on (IGT). FITS, or what is too small, and the node to
-    go on with.
-    """
-    n = tree.info[0].n_nodes
-    for i in range(begin, n):
-        here = tree.node[i]
-        if here.left < 0 and here.n_classes > 1 and here.n > 2 * p.mu and here.n >= here.due:
-            short = grow_leaf(tree, i, memory, fill, classes, p, table)
-            if short != FITS:
-                return short, i
-    return FITS, n
 
 
 @kernel
@@ -247,7 +166,8 @@ def advance(
         row_number = number
         begin = progress[t] >> 1
         if n > 1:
-            now_of[:] = of_class
+            for c in range(of_class.shape[0]):
+                now_of[c] = of_class[c]
             for r in range(begin):  # what was learned before the call was interrupted
                 if op[r] & LEARN:
                     now_of[y[r]] += 1
@@ -296,7 +216,9 @@ def advance(
                             info.nears += 1
             if due:
                 progress[t] = 2 * r + 1
-                short = grow_leaf(tree, leaf, memory, fill, max(seen, y[r] + 1), p, own.xlogx)
+                short = grow_leaf(
+                    tree, leaf, memory, fill, max(seen, y[r] + 1), p, own.xlogx, own.functions
+                )
                 if short != FITS:
                     want[WANT_TREE] = t
                     want[WANT_ARRAY] = short
@@ -355,46 +277,3 @@ def _advance_means(
                     update_lead(means, target, answers.lead[r, target], number)
             learn_mean(means, x, r, y[r], scales, p.covariance, off)
             number += 1
-
-
-@routine
-def catch_up(
-    trees: NDArray[np.int64],
-    t: int,
-    memory: Memory,
-    fill: NDArray[np.float32],
-    params: NDArray[np.void],
-    table: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    classes: int,
-    count_only: bool,
-    progress: NDArray[np.int64],
-) -> int:
-    """A tree that was grown aside learns the rows that came meanwhile. FITS, or what is too small.
-
-    `progress[0]` counts half rows, as in `advance`; the same call goes on after enlarging. With
-    `count_only` no leaf is split.
-    """
-    p = params[0]
-    tree = view(trees, t)
-    rows, label, numbers = memory.rows, memory.label, memory.number
-    grows = p.grows and not count_only
-    z = np.empty((1, rows.shape[1]), np.float32)
-    for a in range(progress[0] >> 1, slots.shape[0]):
-        slot = slots[a]
-        leaf = tree.leaf[slot]
-        due = progress[0] & 1
-        if not due:
-            z[0] = rows[slot]
-            fill_in(z, fill)
-            leaf = descend(tree, 0, z, 0)
-            if not has_room(tree, leaf):
-                return HIST
-            due = learn(tree, leaf, slot, label[slot], numbers[slot], p, grows)
-        if due:
-            progress[0] = 2 * a + 1
-            short = grow_leaf(tree, leaf, memory, fill, classes, p, table)
-            if short != FITS:
-                return short
-        progress[0] = 2 * (a + 1)
-    return FITS

@@ -233,7 +233,8 @@ def invert(a: NDArray[np.float64]) -> NDArray[np.float64]:
         up[k, k] = math.sqrt(up[k, k])
         for j in range(k + 1, n):
             up[k, j] /= up[k, k]
-        pivot[:] = up[k]
+        for j in range(n):
+            pivot[j] = up[k, j]
         for i in range(k + 1, n):
             _subtract_times(up[i, i:], pivot[i:], pivot[i])
     inv = np.zeros((n, n))  # inverse of upᵀ

@@ -6,33 +6,52 @@ centroids, and sends each row to the side of its nearest centroid; sides are cho
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from streamforest.kernels.core import rng
-from streamforest.kernels.core.array_table import unowned
+from streamforest.kernels.core.array_table import smallest, unowned
+from streamforest.kernels.core.by_address import CalledByAddress
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.simd_dot import add_times, dot, through
-from streamforest.kernels.ncm.layout import Record, Tree, clipped, clipped_float32, nearest
+from streamforest.kernels.ncm.layout import (
+    PARAMS,
+    NodeRows,
+    Record,
+    TrainingRows,
+    Tree,
+    clipped,
+    clipped_float32,
+    nearest,
+)
 from streamforest.kernels.ncm.leaves import link, new_leaf
-from streamforest.kernels.ncm.regularised import split_regularised
 from streamforest.kernels.ncm.side_search import gather_cells, search_sides
-from streamforest.kernels.ncm.svm import split_plane
 
 FITS, NODES, ROWS, HIST = range(4)
 """Which array is too small for what comes next."""
 
+_P, _TABLE = np.zeros(1, PARAMS), np.zeros(0, np.int64)
+_Z, _INTS = np.zeros((0, 0), np.float32), np.zeros(0, np.int32)
 
-class TrainingRows(NamedTuple):
-    """Rows to grow a tree or a part of one from, by number: every sum over them has one order."""
 
-    z: NDArray[np.float32]  # [rows, width]; missing values are filled in
-    slot: NDArray[np.int32]
-    label: NDArray[np.int32]
-    times: NDArray[np.int32]  # in the bag; 0: the row gets a leaf, but chooses no split
-    upper: NDArray[np.int32]  # code of the category, see `regularised.category_of`
+def _split_arguments() -> tuple[Any, ...]:
+    rows = NodeRows(_Z, *[_INTS] * 7)
+    return smallest(Tree), 0, rows, 0, 0, 0, 0, 0, 0, _P[0], np.uint64(0), _TABLE
+
+
+def _grow_arguments() -> tuple[Any, ...]:
+    training = TrainingRows(_Z, *[_INTS] * 4)
+    return smallest(Tree), 0, False, training, _P[0], 0, 0, _TABLE, 0
+
+
+SPLITS = CalledByAddress(types.boolean, _split_arguments)
+"""Ways to split a node: `split_nearest`, `svm.split_plane`, `regularised.split_regularised`."""
+GROW = CalledByAddress(types.int64, _grow_arguments)
+"""`grow`, for kernels."""
+_call_split = SPLITS.call
 
 
 @routine
@@ -45,11 +64,13 @@ def grow(
     n_centroids: int,
     n_classes: int,
     table: NDArray[np.int64],
+    split_address: int,
 ) -> int:
     """Grow a subtree at leaf `top` from `training` rows: every split that can be made is made.
 
-    With `fresh` the leaf's own histogram and rows are made anew as well. Returns FITS, or which array
-    is too small: nothing has changed then, and the same call after enlarging gives the same subtree.
+    `split_address` is that of one of `SPLITS`. With `fresh` the leaf's own histogram and rows are made anew
+    as well. Returns FITS, or which array is too small: nothing has changed then, and the same call after
+    enlarging gives the same subtree.
     """
     tree = unowned(tree)
     info = tree.info[0]
@@ -65,6 +86,7 @@ def grow(
     place = np.full(n_classes, -1, np.int32)  # index of a class among those of the node
     present = np.empty(min(m, n_classes), np.int32)
     n_of = np.empty(min(m, n_classes), np.int32)
+    node_rows = NodeRows(training.z, training.upper, order, which, times, cell, present, n_of)
     stack = np.empty((m + 2, 3), np.int32)
     stack[0, 0] = top
     stack[0, 1] = 0
@@ -104,33 +126,10 @@ def grow(
             tested = True
             start = rng.key(info.seed, rng.NCM_SPLIT, info.draws)
             info.draws += 1
-            if p.svm:
-                split = split_plane(
-                    tree,
-                    i,
-                    training.z,
-                    order,
-                    which,
-                    times,
-                    low,
-                    high,
-                    seen,
-                    total,
-                    p,
-                    start,
-                    table,
-                    cell,
-                )
-            elif p.sets:
-                split = split_regularised(
-                    tree, i, training.z, training.upper, order, which, times, low, high, present,
-                    seen, n_centroids, p, start, table, cell,
-                )  # fmt: skip
-            else:
-                split = _split_nearest(
-                    tree, i, training, order, which, times, low, high, present, n_of, seen, k, p,
-                    start, table, cell,
-                )  # fmt: skip
+            split = _call_split(
+                split_address,
+                (tree, i, node_rows, low, high, seen, total, k, n_centroids, p, start, table),
+            )
         if split:
             here.left = info.n_nodes
             new_leaf(tree, info.n_nodes)
@@ -237,29 +236,25 @@ def to_metric(tree: Tree, mean: NDArray[np.float32], row: int) -> None:
 
 
 @routine
-def _split_nearest(
+def split_nearest(
     tree: Tree,
     i: int,
-    training: TrainingRows,
-    order: NDArray[np.int32],
-    which: NDArray[np.int32],
-    times: NDArray[np.int32],
+    rows: NodeRows,
     low: int,
     high: int,
-    present: NDArray[np.int32],
-    n_of: NDArray[np.int32],
     seen: int,
+    total: int,
     k: int,
+    n_centroids: int,
     p: Record,
     start: np.uint64,
     table: NDArray[np.int64],
-    cell: NDArray[np.int32],
 ) -> bool:
-    """Try to split node `i` by `k` class means; `cell` gets the side of each row."""
-    tree = unowned(tree)
-    order, which, times, cell = unowned(order), unowned(which), unowned(times), unowned(cell)
+    """Try to split node `i` by `k` class means; `rows.cell` gets the side of each row."""
+    tree, rows = unowned(tree), unowned(rows)
+    order, which, times, cell = rows.order, rows.which, rows.times, rows.cell
     info = tree.info[0]
-    z, cen, half = unowned(training.z), tree.cen, tree.half
+    z, cen, half = rows.z, tree.cen, tree.half
     width = cen.shape[1]
     first = info.n_rows
     drawn = np.arange(seen).astype(np.int32)
@@ -277,10 +272,10 @@ def _split_nearest(
             if j >= 0:
                 add_times(mean, j, z, order[b], w)
     for j in range(k):
-        share = np.float32(1.0) / np.float32(n_of[drawn[j]])
+        share = np.float32(1.0) / np.float32(rows.n_of[drawn[j]])
         for f in range(width):
             mean[j, f] *= share
-        tree.label[first + j] = present[drawn[j]]
+        tree.label[first + j] = rows.present[drawn[j]]
     to_metric(tree, mean, first)
     best = np.zeros(k, np.uint8)
     if k == 2 and p.planes:

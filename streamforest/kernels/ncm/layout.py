@@ -195,6 +195,29 @@ class MeanAnswers(NamedTuple):
     lead: Annotated[NDArray[np.float64], array(np.float64, "batch rows", TARGETS)]
 
 
+class TrainingRows(NamedTuple):
+    """Rows to grow a tree or a part of one from, by number: every sum over them has one order."""
+
+    z: NDArray[np.float32]  # [rows, width]; missing values are filled in
+    slot: NDArray[np.int32]
+    label: NDArray[np.int32]
+    times: NDArray[np.int32]  # in the bag; 0: the row gets a leaf, but chooses no split
+    upper: NDArray[np.int32]  # code of the category, see `regularised.category_of`
+
+
+class NodeRows(NamedTuple):
+    """Training rows as a split of a node sees them: those of the node are from `low` to `high`."""
+
+    z: NDArray[np.float32]
+    upper: NDArray[np.int32]
+    order: NDArray[np.int32]  # which training row
+    which: NDArray[np.int32]  # its class, by place among those of the node
+    times: NDArray[np.int32]  # in the bag
+    cell: NDArray[np.int32]  # out: the side that it goes to
+    present: NDArray[np.int32]  # the classes of the node
+    n_of: NDArray[np.int32]  # rows of each
+
+
 @kernel
 def view(trees: NDArray[np.int64], t: int) -> Tree:
     """Tree `t` of a stack of tables of addresses."""

@@ -21,7 +21,7 @@ from streamforest.kernels.core.array_table import unowned
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.entropy import UNIT, xlogx
 from streamforest.kernels.core.simd_dot import add_times, dot, through
-from streamforest.kernels.ncm.layout import Record, Tree, clipped, clipped_float32
+from streamforest.kernels.ncm.layout import NodeRows, Record, Tree, clipped, clipped_float32
 from streamforest.kernels.ncm.side_search import (
     Cells,
     draw_sides,
@@ -140,26 +140,24 @@ def search_both(
 def split_regularised(
     tree: Tree,
     i: int,
-    z: NDArray[np.float32],
-    upper: NDArray[np.int32],
-    order: NDArray[np.int32],
-    which: NDArray[np.int32],
-    times: NDArray[np.int32],
+    rows: NodeRows,
     low: int,
     high: int,
-    present: NDArray[np.int32],
     seen: int,
-    max_centroids: int,
+    total: int,
+    k: int,
+    n_centroids: int,
     p: Record,
     start: np.uint64,
     table: NDArray[np.int64],
-    cell: NDArray[np.int32],
 ) -> bool:
-    """Try to split node `i`; `cell` gets the side of each row.
+    """Try to split node `i` by at most `n_centroids`; `rows.cell` gets the side of each row.
 
-    `upper` has the code of each row's category, see `category_of`. The node stays a leaf if the split with
-    the best score leaves µ rows or fewer on a side (2015, section 3.1).
+    The node stays a leaf if the split with the best score leaves µ rows or fewer on a side (2015, section
+    3.1).
     """
+    z, upper, order, which = rows.z, rows.upper, rows.order, rows.which
+    times, present, cell = rows.times, rows.present, rows.cell
     tree = unowned(tree)
     info = tree.info[0]
     m = high - low
@@ -234,7 +232,7 @@ def split_regularised(
     for b in range(m):
         for j in range(pool):
             product[b, j] = half[j] - dot(z, order[low + b], cen, j)
-    most_centroids = max(2, min(max_centroids, pool))
+    most_centroids = max(2, min(n_centroids, pool))
     member = np.arange(pool).astype(np.int32)
     found = np.zeros(m, np.int32)
     best_cell = np.zeros(m, np.int32)
@@ -242,24 +240,24 @@ def split_regularised(
     best_side = np.zeros(most_centroids, np.uint8)
     best_k, best_score, best_gain = 0, -np.inf, 0.0
     for s in range(p.sets):
-        k = 2
+        size = 2
         if most_centroids > 2:
-            k += rng.below(start, draws, most_centroids - 1)
+            size += rng.below(start, draws, most_centroids - 1)
             draws += 1
-        for j in range(k):
+        for j in range(size):
             other = j + rng.below(start, draws, pool - j)
             draws += 1
             member[j], member[other] = member[other], member[j]
         for b in range(m):
             near, least = 0, product[b, member[0]]
-            for j in range(1, k):
+            for j in range(1, size):
                 v = product[b, member[j]]
                 if v < least:
                     near, least = j, v
             found[b] = near
-        fine = gather_cells(found, in_fine, times_fine, m, k, n_fine)
-        coarse = gather_cells(found, in_coarse, times_coarse, m, k, n_coarse)
-        side = np.zeros(k, np.uint8)
+        fine = gather_cells(found, in_fine, times_fine, m, size, n_fine)
+        coarse = gather_cells(found, in_coarse, times_coarse, m, size, n_coarse)
+        side = np.zeros(size, np.uint8)
         gain = search_both(
             fine,
             coarse,
@@ -270,18 +268,18 @@ def split_regularised(
             table,
             side,
         )
-        score = gain - p.lambda_reg * k
+        score = gain - p.lambda_reg * size
         if score > best_score:
-            best_score, best_gain, best_k = score, gain, k
+            best_score, best_gain, best_k = score, gain, size
             best_cell[:] = found
-            best_member[:k] = member[:k]
-            best_side[:k] = side
-    on_left, rows = 0, 0
+            best_member[:size] = member[:size]
+            best_side[:size] = side
+    on_left, n_rows = 0, 0
     for b in range(m):
-        rows += times[low + b]
+        n_rows += times[low + b]
         if best_side[best_cell[b]] == 0:
             on_left += times[low + b]
-    if best_gain < _NO_GAIN or on_left <= p.mu or rows - on_left <= p.mu:
+    if best_gain < _NO_GAIN or on_left <= p.mu or n_rows - on_left <= p.mu:
         return False
     first = info.n_rows
     for j in range(best_k):

@@ -9,8 +9,7 @@ from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.operations import LEARN
 from streamforest.kernels.core.simd_distance import LANES
-from streamforest.kernels.ncm.grow import TrainingRows
-from streamforest.kernels.ncm.layout import Columns, Memory, Tree, times_in_bag, view
+from streamforest.kernels.ncm.layout import Columns, Memory, TrainingRows, Tree, times_in_bag, view
 from streamforest.kernels.ncm.leaves import uncount, unlink
 
 SEEN, MEAN, VARIANCE, SHIFT = range(4)

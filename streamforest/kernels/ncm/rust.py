@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.simd_dot import add_times, dot
-from streamforest.kernels.ncm.grow import FITS, HIST, ROWS, TrainingRows, to_metric
-from streamforest.kernels.ncm.layout import Memory, Record, Tree, descend, goes_right, times_in_bag
+from streamforest.kernels.ncm.grow import FITS, HIST, ROWS, to_metric
+from streamforest.kernels.ncm.layout import (
+    Memory,
+    Record,
+    TrainingRows,
+    Tree,
+    descend,
+    goes_right,
+    times_in_bag,
+)
 from streamforest.kernels.ncm.leaves import count, hist_room, uncount
 from streamforest.kernels.ncm.row_memory import fill_in
 from streamforest.kernels.ncm.svm import (

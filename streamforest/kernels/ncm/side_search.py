@@ -115,6 +115,13 @@ def draw_sides(start: np.uint64, number: int, side: NDArray[np.uint8]) -> None:
         side[j] = np.uint8((bits >> (j % _WORD)) & 1)
 
 
+@kernel
+def _copy(side: NDArray[np.uint8], best: NDArray[np.uint8]) -> None:
+    """A loop, since numba compiles a check of shapes with an assignment, and its message takes seconds."""
+    for j in range(side.shape[0]):
+        best[j] = side[j]
+
+
 @routine
 def search_sides(
     cells: Cells,
@@ -149,7 +156,7 @@ def search_sides(
             n_left, value = start_of(cells, side, left, table)
             if n_left > mu and cells.rows - n_left > mu and value < least:
                 least = value
-                best[:] = side
+                _copy(side, best)
         return least < before
     for s in range(starts):
         draw_sides(start, s, side)
@@ -178,5 +185,5 @@ def search_sides(
             j = j + 1 if j + 1 < k else 0
         if fits and value < least:
             least = value
-            best[:] = side
+            _copy(side, best)
     return least < before

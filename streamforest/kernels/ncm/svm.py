@@ -14,7 +14,7 @@ from streamforest.kernels.core import rng
 from streamforest.kernels.core.compiling import kernel, routine
 from streamforest.kernels.core.entropy import xlogx
 from streamforest.kernels.core.simd_dot import add_times, dot
-from streamforest.kernels.ncm.layout import Record, Tree, clipped, clipped_float32
+from streamforest.kernels.ncm.layout import NodeRows, Record, Tree, clipped, clipped_float32
 
 _STEPS = (100, 1_000)  # of descent for each pass asked for: as many as there are rows, within these
 _RATE = np.float32(0.5)  # first step over the mean square length of a row; falls to a quarter
@@ -149,20 +149,19 @@ def write_plane(
 def split_plane(
     tree: Tree,
     i: int,
-    z: NDArray[np.float32],
-    order: NDArray[np.int32],
-    which: NDArray[np.int32],
-    times: NDArray[np.int32],
+    rows: NodeRows,
     low: int,
     high: int,
     seen: int,
     total: int,
+    k: int,
+    n_centroids: int,
     p: Record,
     start: np.uint64,
     table: NDArray[np.int64],
-    cell: NDArray[np.int32],
 ) -> bool:
-    """Try to split node `i` by a plane; `cell` gets the side of each row."""
+    """Try to split node `i` by a plane; `rows.cell` gets the side of each row."""
+    z, order, which, times, cell = rows.z, rows.order, rows.which, rows.times, rows.cell
     info = tree.info[0]
     n = high - low
     width = tree.cen.shape[1]

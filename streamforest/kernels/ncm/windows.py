@@ -58,7 +58,8 @@ def judge_windows(
     label = np.empty(NEAREST, np.int32)
     answers = np.empty(WINDOWS.shape[0], np.int64)
     for a in range(begin, slots.shape[0], step):
-        x[0] = memory.rows[slots[a]]
+        for f in range(x.shape[1]):
+            x[0, f] = memory.rows[slots[a], f]
         fill_in(x, fill)
         number = memory.number[slots[a]]
         n, w = 0, 0

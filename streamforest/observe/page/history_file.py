@@ -71,6 +71,10 @@ class Kept(msgspec.Struct, forbid_unknown_fields=True):
         )
 
 
+# made here, once: msgspec crashes where two threads are the first to decode a type
+_decode = msgspec.json.Decoder(Kept).decode
+
+
 def read(path: Path) -> Kept | None:
     """What a run has kept; None if there is none, or none that can be read."""
     try:
@@ -78,7 +82,7 @@ def read(path: Path) -> Kept | None:
             data = file.read(_MAX_FILE + 1)
         if len(data) > _MAX_FILE:
             raise ValueError(f"it has over {_MAX_FILE:,} bytes")
-        kept = msgspec.json.decode(data, type=Kept)
+        kept = _decode(data)
         if not kept.is_sound():
             raise ValueError("it is none that a run has written")
     except FileNotFoundError:

@@ -157,7 +157,7 @@ def _learning(history: History, file: str, now: float, lately: Point) -> list[Fi
                 "warning",
                 f"Accuracy is {_percent(best)}, after {_percent(overall)} over the whole run.",
                 "Look below for new or confused classes. If it stays low, compare a `[[shadow]]` of "
-                'kind = "stream", which follows drift.',
+                'kind = "auto" or "stream", which follow drift.',
             )
         )
     name = max(models, key=lambda one: models[one])

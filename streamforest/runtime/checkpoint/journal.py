@@ -83,10 +83,15 @@ class CommitMetadata(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
+# made here, once: msgspec crashes where two threads are the first to decode a type
+_decode_metadata = msgspec.json.Decoder(CommitMetadata).decode
+_decode_entry = msgspec.json.Decoder(Entry).decode
+
+
 def read_commit_metadata(text: str) -> CommitMetadata:
     """What a commit said."""
     try:
-        metadata = msgspec.json.decode(text, type=CommitMetadata)
+        metadata = _decode_metadata(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecoveryError(
             f"the last commit says {text[:100]!r}, which this version cannot read ({error})"
@@ -101,7 +106,7 @@ def read_commit_metadata(text: str) -> CommitMetadata:
 def read_entry(place: int, value: bytes) -> Entry:
     """A decoded journal record."""
     try:
-        entry = msgspec.json.decode(value, type=Entry)
+        entry = _decode_entry(value)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecoveryError(f"journal record {place} cannot be read: {error}") from error
     if entry.v > _FORMAT:

@@ -16,6 +16,7 @@ from typing import Any
 
 from streamforest.errors import ConfigError
 from streamforest.forests.core import registry
+from streamforest.forests.sharded import ray_actors
 from streamforest.io.codec.decoders import Function
 from streamforest.io.codec.events import Bounds
 from streamforest.io.codec.registry import REGISTRY_FORMATS
@@ -47,7 +48,7 @@ from streamforest.runtime.processing.models import (
 )
 
 MAIN = "main"
-DEFAULT_KIND = "stream"
+DEFAULT_KIND = "auto"
 
 
 @dataclass(frozen=True)
@@ -293,7 +294,7 @@ def _model(
             )
             return table, None
         try:
-            return table, from_factory(str(factory), beside)
+            return table, _with_ray(check, f"{where}.factory", from_factory(str(factory), beside))
         except ConfigError as error:
             check.problems.append(f"{where}.{error}")
             return table, None
@@ -317,7 +318,14 @@ def _model(
         else:
             dotted = f"{where}.{problem.parameter}".rstrip(".")
             check.problem(dotted, parameters.get(problem.parameter), problem.message)
-    return table, model
+    return table, _with_ray(check, f"{where}.executor", model)
+
+
+def _with_ray(check: Checker, dotted: str, model: Model | None) -> Model | None:
+    """A model, after a look whether there is the Ray that it asks for."""
+    if model is not None and model.forest.executor == "ray" and not ray_actors.is_installed():
+        check.problem(dotted, "ray", ray_actors.NEEDS)
+    return model
 
 
 def _listed(path: Path, problems: list[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from streamforest.errors import ConfigError, InputError, SnapshotError
 from streamforest.forests.core import registry
+from streamforest.forests.core.capacity import NUMBER, UNKNOWN
 from streamforest.forests.core.explanation import Explanation
 from streamforest.forests.persistence import snapshot
 from streamforest.io.codec.decoders import RecordDecoder
@@ -278,6 +279,10 @@ def _opened(
         rules = replace(rules or FeatureRules(), derive=derive)
         reader = EventReader(rules, bounds, limits.max_features)
         state = RunState(wrapped, Admission(limits), Evaluation({}), reader=reader)
+        if (
+            len(wrapped) == 1 and derive
+        ):  # steps of a pipeline make other columns of those in a record
+            _know_columns(state, next(iter(wrapped.values())))
         main = MAIN if MAIN in wrapped else min(wrapped)
         decode = row_decoder(rules, bounds, function)
         return OpenModel(path, state, rules, decode, None, main, pipeline)
@@ -298,6 +303,15 @@ def _opened(
     publishes = state.main or (MAIN if MAIN in wrapped else min(wrapped))
     decode = row_decoder(rules, bounds, function)
     return OpenModel(path, state, rules, decode, source, publishes, pipeline)
+
+
+def _know_columns(state: RunState, model: Model) -> None:
+    """The columns that a model has learned have the types it learned them with, as in a run."""
+    table = model.forest._features
+    state.gate.features.restore(table.state())
+    state.gate.take()  # the next batch has its columns
+    known = [(n, k) for n, k in zip(table.names, table.kinds) if k != UNKNOWN]
+    state.reader.columns.adopt([name for name, _ in known], [kind == NUMBER for _, kind in known])
 
 
 def _read_sidecar(path: Path) -> dict[str, Any]:

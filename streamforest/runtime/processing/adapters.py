@@ -20,6 +20,7 @@ from streamforest import LEARN, PREDICT
 from streamforest.errors import CapacityError, InputError
 from streamforest.forests.core.base import Forest
 from streamforest.forests.core.batch import Answers, joined
+from streamforest.forests.core.serialization import RUNTIME_SETTINGS
 from streamforest.forests.persistence import transformers
 from streamforest.runtime.processing.admission import Rows
 from streamforest.runtime.processing.river_steps import StepFailure, process
@@ -28,7 +29,7 @@ _NUMBERS = (int, float, np.number)
 
 log = logging.getLogger(__name__)
 
-RUN_TIME = ("n_jobs", "background")
+RUN_TIME = RUNTIME_SETTINGS
 """Parameters that change how fast a model runs, never what it says: free to change any time."""
 
 _NOTICE_AFTER = 5.0  # seconds; loading compiled kernels is quicker than this

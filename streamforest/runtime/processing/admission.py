@@ -20,11 +20,11 @@ from struct import error as StructError
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from streamforest.errors import FeatureError, InputError, SnapshotError
 from streamforest.forests.coarse.taxonomy import Categories
+from streamforest.forests.core.batch import NamedRows
 from streamforest.forests.core.features import FeatureTable
 from streamforest.forests.core.labels import LabelTable, plain_label
 from streamforest.jsonable import count, rows, scalar
@@ -44,7 +44,7 @@ class Rows:
 
     dicts: list[Mapping[Any, Any]]
     table: Any
-    """A frame or an array where all are plain numbers, else the dicts."""
+    """`NamedRows` or an array where all are plain numbers, else the dicts."""
     y: list[Any]
     op: NDArray[np.uint8]
     new: list[bool]
@@ -306,18 +306,18 @@ class Admission:
 
     def take(self) -> Rows:
         """The events admitted since the last call, in order."""
+        as_table = self._plain and len(self._y) > 1  # a single event is quicker as it came
         dicts: list[Any] = (
-            [_by_name(self.named(x)) for x in self._x]
-            if (not self._plain or self.limits.steps is not None)
-            else []
+            []
+            if as_table and self.limits.steps is None
+            else [_by_name(self.named(x)) for x in self._x]
         )
         table: Any = dicts
-        if self._plain:
+        if as_table:
             matrix = np.frombuffer(self._packed, np.float64).reshape(len(self._y), self._width)
             table = matrix
             if self._vector < 0:
-                names = pd.Index(self.features.names, tupleize_cols=False)
-                table = pd.DataFrame(matrix, columns=names, copy=False)
+                table = NamedRows(matrix, list(self.features.names))
         op = np.frombuffer(self._op, np.uint8)
         new = [False] * len(self._y)
         for row in self._new:

@@ -192,6 +192,9 @@ def answers(posteriors: NDArray[np.float64], classes: list[Any]) -> list[Any]:
     """
     if not classes:
         return [None] * len(posteriors)
+    if len(posteriors) == 1:  # half the calls of NumPy: it is what a server answers with
+        best = int(posteriors[0].argmax())
+        return [None if posteriors[0, best] <= 0 else classes[best]]
     top = posteriors.argmax(axis=1)  # ties: the class seen first
     labels = [classes[k] for k in top.tolist()]
     unknown = posteriors[np.arange(len(top)), top] <= 0
@@ -208,6 +211,10 @@ def top_classes(posteriors: NDArray[np.float64], classes: list[Any], most: int) 
     """
     if not classes:
         return [[] for _ in posteriors]
+    if len(posteriors) == 1:
+        row = posteriors[0]
+        first = np.argsort(-row, kind="stable")[:most]
+        return [[(classes[k], p) for k, p in zip(first.tolist(), row[first].tolist()) if p > 0]]
     order = np.argsort(-posteriors, axis=1, kind="stable")[:, :most]
     values = np.take_along_axis(posteriors, order, axis=1)
     named = classes.__getitem__

@@ -29,6 +29,7 @@ from streamforest.errors import (
     RecordsGoneError,
     RecoveryError,
     SnapshotError,
+    StorageError,
 )
 from streamforest.io.log import (
     Acquisition,
@@ -48,6 +49,7 @@ from streamforest.observe.telemetry import (
     LabelsRecovered,
     Listener,
     ModelsChanged,
+    PendingDropped,
     Readiness,
     RoleChanged,
 )
@@ -63,6 +65,8 @@ from streamforest.runtime.recovery.standby import Follower
 log = logging.getLogger(__name__)
 
 _MAX_TRIES = 10  # recoveries in a row, each with a log that answered and then went away
+_STORAGE_RETRY = 5.0  # seconds before object storage that did not answer is asked again
+_MOMENT = 0.1  # seconds between two signs of life in that time
 _STOP_GRACE = 20.0  # seconds a stop waits for the log, to commit what is pending
 _REPORT_EVERY = 30.0  # seconds between two lines that say that partitions are awaited
 
@@ -103,7 +107,7 @@ class Ownership:
         self._follower = self._new_follower()
         self._commit: Commit | None = None
         self._tries = 0
-        self._has_owned = False
+        self._has_owned = self._has_followed = False
         self._stop_seen: float | None = None
         self._reported = 0.0
 
@@ -169,7 +173,7 @@ class Ownership:
         self._follower = self._new_follower()
         if exact is not None:
             self._follower.begin(*exact)
-        self.phase = Phase.FOLLOWING
+        self.phase, self._has_followed = Phase.FOLLOWING, True
         log.info("standby: another process owns the partitions")
         self._follow_on()
 
@@ -213,7 +217,24 @@ class Ownership:
             log.warning("%s; recovery starts again", error)
             self.phase = Phase.JOINING
             return
+        except StorageError as error:
+            if not (self._has_followed or self._has_owned):
+                raise  # whoever starts a process looks at what it says
+            self._await_storage(error)
+            self.phase = Phase.JOINING
+            return
         self.phase, self._has_owned = Phase.OWNING, True
+
+    def _await_storage(self, error: StorageError) -> None:
+        """A process that was at work stays in the group while its snapshots cannot be had: nobody else could
+        have them either, and it is ready again as soon as they can. Nothing of its own is pending.
+        """
+        log.warning("%s; recovery starts again in %g s", error, _STORAGE_RETRY)
+        self._telemetry.on_event(Readiness(f"recovering: {error}"))
+        until = time.monotonic() + _STORAGE_RETRY
+        while time.monotonic() < until:
+            self._between()
+            time.sleep(_MOMENT)
 
     def _go_to(self, commit: Commit) -> None:
         context = self._context
@@ -236,6 +257,7 @@ class Ownership:
             context.demote()
             state, snapshot = self._rebuild(commit, found)
             context.rebuilt(state, found, snapshot)
+            self._telemetry.on_event(PendingDropped())
             if snapshot.hash != found.hash and not found.events:
                 self._scheduler.write_now()  # the next commit names it
             if self._replayer.accept_version_change and state.events != snapshot.events:

@@ -88,11 +88,18 @@ class Follower:
         return 0 if self._log.journal.committed_only else 1
 
     def unread(self) -> bool:
-        """Whether there are records after what was followed: work for the owner. No if nobody can tell."""
-        if self.state is None or self._queue:
+        """Whether there are records after what was followed: work for the owner. No if nobody can tell.
+
+        A record of the journal that is held back tells what the owner has read, committed or about to be.
+        """
+        if self.state is None or len(self._queue) > self._held_back:
             return False
+        positions = dict(self.state.positions)
+        for _, entry in self._queue:
+            for topic, partition, _, end in entry.slices:
+                positions[topic, partition] = max(end, positions.get((topic, partition), 0))
         try:
-            return self._log.source.unread(self.state.positions)
+            return self._log.source.unread(positions)
         except StreamForestError as error:
             log.info("the end of the input cannot be asked for: %s", error)
             return False

@@ -359,7 +359,7 @@ def test_debug_adds_up_the_baselines_as_the_kernel_does() -> None:
     rows, known = model._encode(xs[1_000:], np.zeros(500, np.bool_))
     votes = model._new_votes(500)
     labels, ops = np.full(500, -1), np.full(500, PREDICT, np.uint8)
-    model._process_baselines(Batch(rows, labels, ops, known), votes)
+    model._process_rest(Batch(rows, labels, ops, known), votes)
     classes = len(model.classes_)
     for row, of_row in zip(rows, votes[:, NEAR + 1 :, :classes]):
         for says, start, said in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import platform
 import shutil
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from streamforest.kernels.core import beside, cache, compiling, linking, notice
+from streamforest import ConsistentForestClassifier
+from streamforest.kernels.core import beside, cache, compiling, linking, notice, packaging
 from streamforest.kernels.core.notice import Announced
 
 SCRIPT = """
@@ -73,10 +75,10 @@ def test_a_second_process_compiles_what_the_cache_lacks(
     monkeypatch.setattr(beside, "_cores", lambda: 2)
     monkeypatch.setattr(beside, "_second", beside._Second())
     script = "from streamforest.kernels.core.rng import mix; import numpy; mix(numpy.uint64(1))"
-    assert not beside._is_compiled("core.rng")
+    assert not cache.is_compiled("core.rng")
     beside.start("core.rng", "test", script)
     beside.wait()
-    assert beside._is_compiled("core.rng")
+    assert cache.is_compiled("core.rng")
     first = beside._second.child
     assert first is not None
     assert first.returncode == 0
@@ -233,3 +235,37 @@ def test_another_environment_loads_what_this_one_compiled(tmp_path: Path) -> Non
     compiled = compiled_after_a_start(first)
     assert compiled
     assert compiled_after_a_start(second) == compiled
+
+
+_PACKAGED = """
+import sys
+from pathlib import Path
+from streamforest.kernels.core import packaged
+packaged.FOLDER = Path(sys.argv[1])
+packaged.ABOUT = packaged.FOLDER / "cpu.json"
+from streamforest import ConsistentForestClassifier
+ConsistentForestClassifier(n_trees=2, seed=1).learn_one({"a": 1.0}, 1)
+"""
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_kernels_that_came_with_the_package_are_used(tmp_path: Path, able: bool) -> None:
+    """Where the CPU can run them; elsewhere kernels are compiled, as without them."""
+    ConsistentForestClassifier(n_trees=2, seed=1).learn_one(
+        {"a": 1.0}, 1
+    )  # compiled now, if not before
+    about = packaging.built("host")
+    needs = about.needs if able else ("no-cpu-can-do-this",)
+    built = tmp_path / "packaged"
+    shutil.copytree(cache.base_folder() / "candidate.consistent", built / "candidate.consistent")
+    text = json.dumps({"name": about.name, "features": about.features, "needs": needs})
+    (built / "cpu.json").write_text(text)
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "own")}
+    subprocess.run([sys.executable, "-c", _PACKAGED, str(built)], env=env, check=True)
+    compiled = [path.name for path in (tmp_path / "own").rglob("*.nbc")]
+    assert (compiled == []) == able, compiled
+
+
+def test_the_levels_of_x86_contain_each_other() -> None:
+    needs = [set(packaging.LEVELS[f"x86-64-v{level}"]) for level in (2, 3, 4)]
+    assert needs[0] < needs[1] < needs[2]

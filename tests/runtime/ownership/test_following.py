@@ -6,6 +6,7 @@ Whatever happens, each event ends with one prediction, the same as in an undistu
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,11 +19,14 @@ from support.owner_process import (
     follow,
     grown,
     metadata,
+    some_events,
 )
 
+from streamforest.errors import StorageError
 from streamforest.io.log import (
     Joining,
     Standby,
+    Stopped,
 )
 from streamforest.observe.telemetry import (
     Readiness,
@@ -123,6 +127,61 @@ def test_a_standby_that_cannot_follow_says_so_and_takes_over_all_the_same(
     finish(standby, undisturbed)
 
 
+class Away:
+    """Object storage that does not answer a few times."""
+
+    def __init__(self, process: Process, times: int) -> None:
+        self._restored, self._left = process.run.states.restored, times
+        process.run.states.restored = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, name: str, expected: str) -> Any:
+        if self._left:
+            self._left -= 1
+            raise StorageError(f"{name}: it does not answer; try again")
+        return self._restored(name, expected)
+
+
+def test_a_standby_that_takes_over_waits_for_object_storage(
+    owner: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: list[bytes]
+) -> None:
+    monkeypatch.setattr("streamforest.runtime.recovery.ownership._STORAGE_RETRY", 0.0)
+    standby = Process(owner.member.broker, tmp_path)
+    away = Away(standby, 4)
+    follow(owner, standby, [advance(owner), owner.die])
+    assert away._left == 0
+    reasons = [event.reason for event in standby.heard.of(Readiness)]
+    waits = [one for one in reasons if one and one.startswith("recovering: s-000000000020: ")]
+    assert len(waits) == 3  # the first answer was missed while it still followed
+    assert reasons[-1] is None
+    assert standby.run.events == 30
+    finish(standby, undisturbed)
+
+
+def test_a_standby_that_waits_for_object_storage_can_be_stopped(
+    owner: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = Process(owner.member.broker, tmp_path)
+    Away(standby, 1_000)
+    keep_alive = standby.member.keep_alive
+
+    def stopped() -> None:
+        standby.stop = True
+        keep_alive()
+
+    monkeypatch.setattr(standby.member, "keep_alive", stopped)
+    with pytest.raises(Stopped):
+        follow(owner, standby, [advance(owner), owner.die])
+    assert standby.heard.of(Readiness)[-1].reason is not None
+
+
+def test_a_start_does_not_wait_for_object_storage(owner: Process, tmp_path: Path) -> None:
+    grown(owner)
+    started = Process(owner.member.broker, tmp_path)
+    Away(started, 1)
+    with pytest.raises(StorageError, match="try again"):
+        started.run.recover()
+
+
 def test_a_standby_takes_snapshots_of_its_own(
     owner: Process, tmp_path: Path, undisturbed: list[bytes]
 ) -> None:
@@ -161,3 +220,23 @@ def test_a_journal_record_that_was_never_committed_is_followed_only_once(
     assert standby.run.events == 50
     assert standby.run.consume() == "finished"
     assert len(broker.predictions) == EVENTS
+
+
+@pytest.mark.parametrize("committed_only", [True, False])
+def test_a_standby_knows_whether_the_owner_has_work(
+    owner: Process, tmp_path: Path, committed_only: bool
+) -> None:
+    """With at-least-once delivery too, where the last record of the journal is held back."""
+    standby = Process(owner.member.broker, tmp_path)
+    standby.member.committed_only = committed_only  # type: ignore[misc]
+    step, told = advance(owner), []
+
+    def look() -> None:
+        told.append((owner.run.events, standby.run.ownership._follower.unread()))
+
+    def more() -> None:
+        owner.member.broker.add(some_events(EVENTS, 1))
+
+    steps = [step, look, step, step, step, look, more, look, owner.die]
+    follow(owner, standby, steps)
+    assert told == [(30, True), (60, False), (60, True)]

@@ -85,7 +85,7 @@ class Security:
     def _load_certificate(self, context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
         place = self.key_password
         # never None: OpenSSL would ask at the terminal for the password of an encrypted key
-        password = "" if place is None else place.read().reveal()
+        password = "" if place is None else place.current()
         encrypted: list[bool] = []
         _loaded(
             "ssl_keyfile",

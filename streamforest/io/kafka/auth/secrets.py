@@ -130,8 +130,18 @@ class SecretPlace:
         return Secret(text)
 
     def current(self) -> CurrentSecret:
-        """The secret for a client that lives long: it can be read again."""
-        return CurrentSecret.at(self)
+        """The secret for a client that lives long: it can be read again.
+
+        A run makes new clients whenever its broker was away, and somebody may be replacing the file just
+        then: what was read before is used. ConfigError if nothing was.
+        """
+        try:
+            _read_before[self] = CurrentSecret.at(self)
+        except ConfigError as error:
+            if self not in _read_before:
+                raise
+            log.warning("%s; the secret that was read before is used", error)
+        return _read_before[self]
 
     def _content(self, file: Path) -> str:
         try:
@@ -148,6 +158,10 @@ class SecretPlace:
         except UnicodeDecodeError:
             raise ConfigError(f"{self.setting}: the file named there is not UTF-8 text") from None
         return text.removesuffix("\n").removesuffix("\r")  # editors end a file with a line
+
+
+_read_before: dict[SecretPlace, CurrentSecret] = {}
+"""Not in the place itself, which is part of the settings: those are compared, printed and copied."""
 
 
 class HideLogin(logging.Filter):

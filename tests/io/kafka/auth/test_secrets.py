@@ -149,3 +149,25 @@ def test_a_password_that_was_rotated_is_used_at_the_next_login(
     assert password() == WORD
     assert "the secret that was read before is used" in caplog.text
     assert WORD not in caplog.text
+
+
+def test_a_password_that_is_away_for_a_moment_is_no_end_of_new_clients(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run makes new clients when its broker comes back; at the start the file has to be there."""
+    logs.tear_down()  # of a command in an earlier test
+    file = tmp_path / "password"
+    place = SecretPlace("kafka.sasl_password_file", file=file)
+    security = Security("SASL_SSL", mechanism="PLAIN", user="alice", password=place)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        security.login_arguments()
+    file.write_text(WORD)
+    security.login_arguments()
+    file.unlink()  # in the middle of being replaced
+    arguments = security.login_arguments()
+    assert str.__str__(arguments["sasl_plain_password"]) == WORD
+    assert "the secret that was read before is used" in caplog.text
+    file.write_text("another")
+    arguments = security.login_arguments()
+    assert str.__str__(arguments["sasl_plain_password"]) == "another"
+    assert WORD not in f"{caplog.text}{security!r}{json.dumps(asdict(security), default=str)}"
