@@ -10,6 +10,7 @@ import faulthandler
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 
@@ -22,7 +23,8 @@ def interrupted(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The console script."""
-    faulthandler.enable()  # a crash in compiled code names the line that called it
+    with suppress(RuntimeError, ValueError, OSError):  # a daemon may have no stderr
+        faulthandler.enable()  # a crash in compiled code names the line that called it
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupted)
     from streamforest.cli import root

@@ -6,10 +6,13 @@ that are picked by hand, by path, mark or debugger, run in one process and print
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,11 +67,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_strangers_in_the_log(request: pytest.FixtureRequest) -> None:
-    """A test that needs no broker does not see what a client of an earlier test still logs in its thread."""
-    if "caplog" in request.fixturenames and "integration" not in request.path.parts:
-        caplog = request.getfixturevalue("caplog")
-        caplog.handler.addFilter(lambda record: not record.name.startswith("kafka."))
+def _no_strangers_in_the_log(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test without a broker does not see what a client of an earlier test still logs in its own thread."""
+    if "caplog" not in request.fixturenames or "integration" in request.path.parts:
+        yield
+        return
+    handler = request.getfixturevalue("caplog").handler  # the same for all tests of a worker
+    handler.addFilter(_no_client_of_another_test)
+    yield
+    handler.removeFilter(_no_client_of_another_test)
+
+
+def _no_client_of_another_test(record: logging.LogRecord) -> bool:
+    return not record.name.startswith("kafka.") or record.thread == threading.main_thread().ident
 
 
 class FileByFile(LoadScopeScheduling):

@@ -155,6 +155,7 @@ def opened_workers(
     with prepared(pipeline, create_topics, waiting):
         warm_up(pipeline.models.values())
         member = GroupMember(kafka_settings(pipeline))
+        recovered: set[int] = set()
 
         @contextmanager
         def opening(number: int, stopping: Callable[[], bool]) -> Iterator[Run]:
@@ -170,7 +171,9 @@ def opened_workers(
                     accept_version_change,
                     stopping,
                 )
+                run.ownership.at_work = bool(recovered)
                 run.recover()
+                recovered.add(number)
                 yield run
             finally:
                 log_.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,13 @@ def test_an_interrupt_during_the_imports_is_one_line(moment: str) -> None:
     command = [sys.executable, "-c", CHILD, moment, "run", "nowhere.toml"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+def test_a_daemon_may_have_no_stderr() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m streamforest --version 2>&-"
+    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, timeout=120)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"streamforest")
 
 
 def test_the_package_is_a_command(tmp_path: Path) -> None:

@@ -62,10 +62,12 @@ def ray() -> Iterator[Any]:
     patch = pytest.MonkeyPatch()
     patch.delenv(ray_actors.ADDRESS, raising=False)
     before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    ray = importlib.import_module(
+        "ray"
+    )  # as a program may have done: it must be on loopback all the same
     ray_actors.RayCluster.connected()
     assert signal.getsignal(signal.SIGTERM) is handler  # a pipeline still stops as it should
     assert ray_actors._LOOPBACK not in set(os.environ) - set(before)
-    ray = importlib.import_module("ray")
     yield ray
     ray.shutdown()
     patch.undo()

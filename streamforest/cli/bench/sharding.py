@@ -62,7 +62,11 @@ def ray(
     if max(actors) > -(-min(trees) // 8):
         raise ConfigError(f"--actors {max(actors)}: {min(trees)} trees are too few: 8 to an actor")
     found = measure(
-        sorted(trees), sorted(actors), epochs, rounds, lambda text: click.echo(text, err=True)
+        sorted(set(trees)),
+        sorted(set(actors)),
+        epochs,
+        rounds,
+        lambda text: click.echo(text, err=True),
     )
     click.echo(report(found))
     if json_file is not None:

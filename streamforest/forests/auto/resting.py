@@ -58,24 +58,19 @@ class Resting:
 
     def knows(self, y: int, known: int, width: int, table: FeatureTable) -> bool:
         """Whether one row surely brings nothing new: the short way through `new_rows`."""
-        return (
-            self.complete
-            and y < self.classes
-            and known <= self.features
-            and width <= len(self.valued)
-            and not table.categorical.any()
-        )
+        return self._has_all(width, table) and y < self.classes and known <= self.features
+
+    def _has_all(self, width: int, table: FeatureTable) -> bool:
+        """Whether rows of so many columns have nothing to tell but classes and features."""
+        return self.complete and width <= len(self.valued) and not table.categorical.any()
 
     def new_rows(self, batch: Batch, table: FeatureTable) -> NDArray[np.bool_]:
         """Learned rows that bring a class, a feature, a feature's first value or a category."""
         X, y, known = batch.X, batch.y, batch.known
         new = np.zeros(len(X), np.bool_)
         width = X.shape[1]
-        has_categories = bool(table.categorical.any())
         if (
-            self.complete
-            and not has_categories
-            and width <= len(self.valued)
+            self._has_all(width, table)
             and (known <= self.features).all()  # a batch may be wider than its first rows are
             and (y < self.classes).all()
         ):
@@ -87,7 +82,7 @@ class Resting:
         there = ~np.isnan(X) & (np.arange(width) < known[:, None])  # as of each row
         maybe = (y >= self.classes) | (known > self.features)
         maybe |= (there & ~self.valued[:width]).any(axis=1)
-        if has_categories:
+        if categorical.any():
             maybe |= (categorical & there & (self.codes[:width] <= X)).any(axis=1)
         for r in np.flatnonzero(maybe & ((batch.op & LEARN) != 0)).tolist():
             fresh = categorical & there[r] & (self.codes[:width] <= X[r])

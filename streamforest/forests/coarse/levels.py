@@ -163,7 +163,7 @@ class Levels:
         try:
             said = None
             if second is not None and others is not None:
-                said = self._ask_second(fine, second, others, known)
+                said = self._ask_second(second, others, known)
             return self._through(fine, rows, said, index, ops, novelty)
         except BaseException:
             fine._broken = fine._broken or bool(learns.any())
@@ -182,7 +182,7 @@ class Levels:
         return target, known
 
     def _ask_second(
-        self, fine: Forest, second: Forest, rows: BatchRows, known: NDArray[np.int64]
+        self, second: Forest, rows: BatchRows, known: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Take the coarse forest through the rows; its posteriors by category, as asked and as learned."""
         scores = second._advance(rows.batch, answer=True)

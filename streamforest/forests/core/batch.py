@@ -119,8 +119,8 @@ def asks_one(X: Any, y: Any, op: Any) -> bool:
     if y is not None and not (type(y) is list and len(y) == 1 and y[0] is None):
         return False
     if isinstance(op, np.ndarray):
-        return op.shape == (1,) and bool(op[0] == PREDICT)
-    return op is None or (type(op) is list and op == [PREDICT])
+        return op.shape == (1,) and op.dtype == np.uint8 and bool(op[0] == PREDICT)
+    return op is None or (type(op) is list and [(type(one), one) for one in op] == [(int, PREDICT)])
 
 
 def other_than_numbers(frame: pd.DataFrame) -> list[Any]:
@@ -182,7 +182,7 @@ def operations(op: ArrayLike | None, labels: list[Any]) -> NDArray[np.uint8]:
 def _are_operations(ops: NDArray[Any]) -> bool:
     if ops.dtype == np.uint8:  # nearly always; a look at the bytes is quicker than `isin`
         return not ops.tobytes().strip(_OPERATIONS)
-    return bool(np.isin(ops, (PREDICT, LEARN, BOTH)).all())
+    return ops.dtype.kind in "bui" and bool(np.isin(ops, (PREDICT, LEARN, BOTH)).all())
 
 
 def split_fresh(

@@ -335,7 +335,9 @@ class Engine(abc.ABC):
             if name.startswith(("_one_", "_pool")) or name in _NOT_STATE:
                 del state[name]
         if self._shards is not None:
-            state["_resting"] = self._shards.arrays(self)  # type: ignore[arg-type]
+            with self._lock:
+                self._refuse_if_broken()
+                state["_resting"] = self._shards.arrays(self)  # type: ignore[arg-type]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

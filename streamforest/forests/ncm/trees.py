@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,15 @@ def _addresses(params: NDArray[np.void]) -> NDArray[np.int64]:
     elif params["sets"][0]:
         split = split_regularised
     out = np.zeros(2, np.int64)
+    out[GROW_AT], out[SPLIT_AT] = _compiled(split)
+    return out
+
+
+@cache
+def _compiled(split: Any) -> tuple[int, int]:
     beside.wait()
     with counting("NCM forest", functions_of(process_batch)):
-        out[GROW_AT] = GROW.address(grow)
-        out[SPLIT_AT] = SPLITS.address(split)
-    return out
+        return GROW.address(grow), SPLITS.address(split)
 
 
 class TreeStore:

@@ -1,8 +1,8 @@
 """The forest's side of its shards: calls with numbers, a log of them, and shards that are built again.
 
 A shard that is gone is built again from the last snapshot and the calls since then, which are kept: its trees
-are then those of a shard that never was gone. When the log is full, or learning it again would take long, a
-new snapshot is made: between calls of the forest only, when its tables and its trees agree.
+are then identical to those of an uninterrupted shard. When the log is full, or learning it again would take
+long, a new snapshot is made: between calls of the forest only, when its tables and its trees agree.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_LOG_BYTES = 64 << 20
 MAX_REPLAY_SECONDS = 30.0
 """Work that is kept in the same way; more if a snapshot takes over a twentieth of it."""
 TREES_ALIKE = 8
-"""A tree of a stream forest goes by its number modulo this (its metric, when it looks for drift): every shard
-begins with a multiple, so that its trees do what they would do in one process."""
+"""The metric of a stream tree, and when it looks for drift, depend on its number modulo 8: every shard begins
+at a multiple of 8, so that its trees do what they would do in one process."""
 _LIVES = 3  # of a shard in one call
 _ENTRY = 256  # bytes of an entry of the log, beside its arrays
 
@@ -88,15 +88,14 @@ def place(forest: Forest) -> None:
     """Bring the trees of a forest to where its `executor` wants them, and do what is due there."""
     check_choice("executor", forest.executor, EXECUTORS)
     if forest.executor == "threads":
-        forest._take_trees(whole(forest))
-        forest._resting = None
-        _leave(forest)
+        _take_home(forest)
     elif forest._shards is None or forest._shards.settings != _settings(forest):
         from streamforest.forests.sharded.ray_actors import RayCluster
 
         check(forest)
+        if forest._shards is not None:  # the new actors may need the CPUs of the old ones
+            _take_home(forest)
         shards = Shards(forest, RayCluster.connected())
-        _leave(forest)
         forest._shards, forest._resting = shards, None
         forest._keep_trees(0, 0)
     else:
@@ -156,7 +155,11 @@ class Shards:
             for shard in self._shards:
                 self._check_versions(shard)
         except Lost as lost:
+            self.close()
             raise ExecutorError(f"an actor did not start: {lost}") from lost
+        except BaseException:
+            self.close()  # not when somebody drops the error: they have CPUs that the next try needs
+            raise
 
     # ---- calls
 
@@ -255,8 +258,14 @@ class Shards:
         log.warning("lost the actor of trees %d to %d, building it again: %s", first, last - 1, why)
         self._cluster.end(self._shards[j])
         self._shards[j] = self._create(j)
-        self._check_versions(self._shards[j])
-        self._cluster.answer(self._cluster.ask(self._shards[j], "replay", self._log))
+        try:
+            self._check_versions(self._shards[j])
+            self._cluster.answer(self._cluster.ask(self._shards[j], "replay", self._log))
+        except BaseException:
+            self._cluster.end(
+                self._shards[j]
+            )  # half built it must answer nothing: built anew when asked
+            raise
         took, calls = time.monotonic() - begun, len(self._log)
         log.warning("it is back after %.1f s: a snapshot and %d calls since", took, calls)
 
@@ -275,7 +284,10 @@ def _settings(forest: Forest) -> tuple[int, int]:
     return forest.n_actors, forest.n_jobs
 
 
-def _leave(forest: Forest) -> None:
+def _take_home(forest: Forest) -> None:
+    """Bring the trees into this process, and end their actors."""
+    forest._take_trees(whole(forest))
+    forest._resting = None
     if forest._shards is not None:
         forest._shards.close()
         forest._shards = None

@@ -57,8 +57,7 @@ class RayCluster:
     def connected(cls) -> RayCluster:
         """The one that this process uses already, the one at `RAY_ADDRESS`, or one that is started here."""
         address = os.environ.get(ADDRESS)
-        loopback = contextlib.nullcontext() if address else _on_loopback()
-        with _connecting, loopback, _own_signals():
+        with _connecting, _own_signals():
             try:
                 ray = importlib.import_module("ray")
             except ImportError as error:
@@ -96,6 +95,7 @@ class RayCluster:
 
     def ask(self, shard: Any, method: str, *arguments: Any) -> Any:
         """Begin to call a method of an actor."""
+        _ = self._ray  # with Ray shut down, the call itself would fail without a reason
         return getattr(shard, method).remote(*arguments)
 
     def answer(self, asked: Any, starting: bool = False) -> Any:
@@ -129,22 +129,28 @@ def _start(ray: Any, address: str | None) -> None:
         if address:
             ray.init(address=address, **quiet)
         else:
-            ray.init(address="local", num_cpus=1, include_dashboard=False, **quiet)
+            with _on_loopback():
+                ray.init(address="local", num_cpus=1, include_dashboard=False, **quiet)
     except Exception as error:  # of many kinds
-        where = f"the cluster at {ADDRESS}={address}" if address else "a local cluster"
-        told = printable(str(error).strip(), _MAX_MESSAGE)
-        raise ExecutorError(f"Ray cannot use {where}: {told}") from error
+        cluster = f"the cluster at {ADDRESS}={address}" if address else "a local cluster"
+        reason = printable(str(error).strip(), _MAX_MESSAGE)
+        raise ExecutorError(f"Ray cannot use {cluster}: {reason}") from error
     log.info("connected to %s", f"Ray at {address}" if address else "a Ray started on this machine")
 
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
     """Have a Ray that is started here listen on 127.0.0.1 only, as it does on systems without clusters."""
-    before = os.environ.get(_LOOPBACK)
-    os.environ[_LOOPBACK] = "0"  # read when Ray is imported, and by the processes that it starts
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before, clusters = os.environ.get(_LOOPBACK), constants.ENABLE_RAY_CLUSTER
+    os.environ[_LOOPBACK] = "0"  # for the processes that it starts
+    constants.ENABLE_RAY_CLUSTER = (
+        False  # the same in this one, where Ray has read it when it was imported
+    )
     try:
         yield
     finally:
+        constants.ENABLE_RAY_CLUSTER = clusters
         os.environ.pop(_LOOPBACK)
         if before is not None:
             os.environ[_LOOPBACK] = before

@@ -119,6 +119,7 @@ class Shard:
 
     def __init__(self, data: bytes, first: int, last: int, number: int, n_jobs: int) -> None:
         forest: Any = snapshot.decode(data)[0]["main"]
+        forest._levels.forest = None  # that for categories has shards of its own
         forest._keep_trees(first, last)
         forest.n_trees, forest.n_jobs = last - first, n_jobs
         forest._scratch()

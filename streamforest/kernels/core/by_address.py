@@ -71,12 +71,16 @@ class CalledByAddress:
 
     def address(self, kernel: Any) -> int:
         """Where a kernel is in memory; it is compiled, or loaded, for that."""
-        return _entry_point(kernel, self._arguments)
+        return _entry_point(kernel, self._arguments, self._returns)
 
 
 @cache
-def _entry_point(kernel: Any, arguments: tuple[Any, ...]) -> int:
+def _entry_point(kernel: Any, arguments: tuple[Any, ...], returns: Any) -> int:
     kernel.compile(arguments)
     compiled = kernel.overloads[arguments]
+    if compiled.signature.return_type != returns:
+        raise TypeError(
+            f"{kernel} returns {compiled.signature.return_type}, callers expect {returns}"
+        )
     name = compiled.fndesc.llvm_func_name
     return int(compiled.library.get_pointer_to_function(name))

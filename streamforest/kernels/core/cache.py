@@ -178,7 +178,10 @@ class KernelCache(FunctionCache):
             self._impl.filename_base,
             digest(self._module),
         )
-        data = file.load(self._index_key(sig, built.codegen(target_context.codegen())))
+        try:
+            data = file.load(self._index_key(sig, built.codegen(target_context.codegen())))
+        except OSError:
+            return None
         return None if data is None else self._impl.rebuild(target_context, data)
 
     def _save_overload(self, sig: Any, data: Any) -> None:

@@ -294,7 +294,8 @@ def _model(
             )
             return table, None
         try:
-            return table, _with_ray(check, f"{where}.factory", from_factory(str(factory), beside))
+            made = from_factory(str(factory), beside)
+            return table, _with_ray(check, f"{where}.factory", str(factory), made)
         except ConfigError as error:
             check.problems.append(f"{where}.{error}")
             return table, None
@@ -318,13 +319,13 @@ def _model(
         else:
             dotted = f"{where}.{problem.parameter}".rstrip(".")
             check.problem(dotted, parameters.get(problem.parameter), problem.message)
-    return table, _with_ray(check, f"{where}.executor", model)
+    return table, _with_ray(check, f"{where}.executor", "ray", model)
 
 
-def _with_ray(check: Checker, dotted: str, model: Model | None) -> Model | None:
+def _with_ray(check: Checker, dotted: str, value: str, model: Model | None) -> Model | None:
     """A model, after a look whether there is the Ray that it asks for."""
     if model is not None and model.forest.executor == "ray" and not ray_actors.is_installed():
-        check.problem(dotted, "ray", ray_actors.NEEDS)
+        check.problem(dotted, value, f"executor = 'ray' {ray_actors.NEEDS}")
     return model
 
 

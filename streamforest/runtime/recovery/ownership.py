@@ -107,7 +107,9 @@ class Ownership:
         self._follower = self._new_follower()
         self._commit: Commit | None = None
         self._tries = 0
-        self._has_owned = self._has_followed = False
+        self._has_owned = False
+        self.at_work = False
+        """Whether this process has followed or owned anything yet: then it waits for its object storage."""
         self._stop_seen: float | None = None
         self._reported = 0.0
 
@@ -173,7 +175,7 @@ class Ownership:
         self._follower = self._new_follower()
         if exact is not None:
             self._follower.begin(*exact)
-        self.phase, self._has_followed = Phase.FOLLOWING, True
+        self.phase, self.at_work = Phase.FOLLOWING, True
         log.info("standby: another process owns the partitions")
         self._follow_on()
 
@@ -218,12 +220,12 @@ class Ownership:
             self.phase = Phase.JOINING
             return
         except StorageError as error:
-            if not (self._has_followed or self._has_owned):
+            if not self.at_work:
                 raise  # whoever starts a process looks at what it says
             self._await_storage(error)
             self.phase = Phase.JOINING
             return
-        self.phase, self._has_owned = Phase.OWNING, True
+        self.phase, self._has_owned, self.at_work = Phase.OWNING, True, True
 
     def _await_storage(self, error: StorageError) -> None:
         """A process that was at work stays in the group while its snapshots cannot be had: nobody else could

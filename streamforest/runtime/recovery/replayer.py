@@ -7,12 +7,14 @@ damaged, an older one that the journal still reaches does as well, only slower.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import closing
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from streamforest.errors import ConfigError, RecordsGoneError, RecoveryError, SnapshotError
 from streamforest.io.features.reader import EventReader
@@ -39,8 +41,10 @@ from streamforest.runtime.recovery.revisions import (
 log = logging.getLogger(__name__)
 
 Advance = Callable[[RunState, Records], None]
+Found = TypeVar("Found")
 
 _BATCH = 5_000  # records advanced between two heartbeats
+_MOMENT = 0.1  # seconds between two heartbeats while a snapshot is loaded
 
 
 class States:
@@ -119,7 +123,7 @@ class Replayer:
         """The state as of a commit, and the snapshot that recovery begins at.
 
         1. Load the snapshot that the commit names, else an older one; or take a `warm` state that has
-           followed the journal up to a place.
+           followed the journal up to a place. `between` is called while it loads.
         2. Read the journal from there to the commit.
         3. Advance through its slices, in order, calling `between` after each batch.
         4. Compare with what the commit says: number of events and every position.
@@ -129,7 +133,7 @@ class Replayer:
         """
         begun = time.monotonic()
         if warm is None:
-            state, origin = self.newest_usable(metadata)
+            state, origin = _alive(lambda: self.newest_usable(metadata), between)
             since = origin.since
         else:
             (state, since), origin = warm, _named(metadata)
@@ -224,6 +228,24 @@ class Replayer:
             return state, Snapshot(name, "", -1, state.events, 0, 0.0)
         remedy = _remedy(self._snapshots)
         raise RecoveryError(f"{first}; no older snapshot can be used either; {remedy}")
+
+
+def _alive(work: Callable[[], Found], between: Callable[[], None]) -> Found:
+    """What `work` returns, in a thread of its own: an object store that hangs for minutes must not cost
+    the membership of the group, nor delay a stop.
+    """
+    found: Future[Found] = Future()
+
+    def do() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=do, name="load-snapshot", daemon=True).start()
+    while not wait([found], _MOMENT).done:
+        between()
+    return found.result()
 
 
 def _named(metadata: CommitMetadata) -> Snapshot:

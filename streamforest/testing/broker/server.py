@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -27,6 +28,7 @@ from streamforest.testing.broker.security import LISTENERS, BrokerSecurity
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
+_SERVER_PORTS = (12_000, 32_000)  # below those of clients on Linux, macOS and Windows
 _STARTED = "Kafka Server started"
 _PLAIN = re.compile(rf"(?<=[=,])PLAINTEXT://{re.escape(HOST)}:[0-9]+")
 _JVM = (
@@ -316,10 +318,16 @@ def _is_ours(pid: int, folder: Path) -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 on which nobody listens, to be used later, and again after a restart.
+
+    It is not one of those that the system gives to clients: one of them could take it meanwhile.
+    """
+    draw = random.SystemRandom()
+    for _ in range(1_000):
+        port = draw.randrange(*_SERVER_PORTS)
+        if can_listen(port):
+            return port
+    raise BrokerError(f"no free port of {HOST} between {_SERVER_PORTS[0]} and {_SERVER_PORTS[1]}")
 
 
 def can_listen(port: int, host: str = HOST) -> bool:

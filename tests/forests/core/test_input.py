@@ -170,6 +170,11 @@ def test_arrays_that_need_a_word() -> None:
         forest().advance(np.zeros((2, 1)), [np.zeros(2), 1])
     with pytest.raises(InputError, match="op must hold"):
         forest().advance(np.zeros((2, 1)), [1, 1], [[1], [1, 2]])  # type: ignore[list-item]
+    known = forest()
+    known.learn_one({"a": 1.0}, "x")
+    for events, op in (([{"a": 1.0}], [1.0]), (({"a": 1.0},), [1.0]), ([{"a": 1.0}], np.ones(1))):
+        with pytest.raises(InputError, match="op must hold"):
+            known.advance(events, None, op)  # type: ignore[arg-type]
     with pytest.raises(FeatureError, match="masked"):
         forest().advance(np.ma.masked_array(np.zeros((2, 1)), [[True], [False]]), [1, 1])
     with pytest.raises(FeatureError, match="row 0: feature 0 is inf"):

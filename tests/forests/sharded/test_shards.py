@@ -225,8 +225,54 @@ def test_a_shard_that_dies_again_and_again_ends_the_call(
     with pytest.raises(ExecutorError, match=r"trees 0 to 7 ended 3 times in one call: killed"):
         model.advance(xs[50:], ys[50:])
     cluster.dies_at = {}
-    with pytest.raises(StreamForestError, match="load the last snapshot"):
-        model.predict_one(xs[0])
+    for use in (lambda: model.predict_one(xs[0]), lambda: copy.deepcopy(model)):
+        with pytest.raises(StreamForestError, match="load the last snapshot"):
+            use()
+
+
+def test_a_shard_that_is_not_built_again_at_first_is_built_when_it_is_asked_again(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xs, ys = growing_stream(200)
+    one = StreamForestClassifier(n_trees=TREES, seed=1)
+    model = StreamForestClassifier(n_trees=TREES, seed=1, executor="ray")
+    for forest in (one, model):
+        forest.advance(xs[:100], ys[:100])
+    said = cluster.answer
+
+    def no_room(asked: Any, starting: bool = False) -> Any:
+        if starting:
+            raise ExecutorError("an actor did not start within 600 s")
+        return said(asked)
+
+    cluster.kill(min(cluster.alive))
+    monkeypatch.setattr(cluster, "answer", no_room)
+    with pytest.raises(ExecutorError, match="did not start"):
+        model.predict_one(xs[100])
+    assert len(cluster.alive) == 1, "no half-built shard is left"
+    monkeypatch.setattr(cluster, "answer", said)
+    assert np.array_equal(model.advance(xs[100:], ys[100:]), one.advance(xs[100:], ys[100:]))
+    assert encode({"main": model}) == encode({"main": one})
+
+
+def test_actors_are_moved_without_having_both_at_once(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster may have CPUs for the new ones only once the old ones are gone."""
+    xs, ys = growing_stream(100)
+    model = StreamForestClassifier(n_trees=TREES, seed=1, executor="ray", n_actors=2)
+    model.advance(xs, ys)
+    alive, create = [], cluster.create
+
+    def counted(*arguments: Any) -> int:
+        shard = create(*arguments)
+        alive.append(len(cluster.alive))
+        return shard
+
+    monkeypatch.setattr(cluster, "create", counted)
+    model.n_actors = 3
+    model.predict_one(xs[0])
+    assert alive == [1, 2, 3]
 
 
 @pytest.mark.parametrize("kind", [StreamForestClassifier, OnlineForestClassifier])
@@ -352,8 +398,9 @@ def test_actors_must_have_the_same_versions(
     here = driver.about()
     monkeypatch.setattr(driver, "about", lambda: {**here, "numba": "0.1"})
     model = StreamForestClassifier(executor="ray")
-    with pytest.raises(ExecutorError, match=rf"numba {here['numba']} \(here 0\.1\)"):
+    with pytest.raises(ExecutorError, match=rf"numba {here['numba']} \(here 0\.1\)") as refused:
         model.learn_one({"a": 1.0}, "x")
+    assert not cluster.alive, f"{refused.value} keeps no actor"
 
 
 def test_a_missing_package_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

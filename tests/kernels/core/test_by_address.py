@@ -45,6 +45,16 @@ def test_the_rule_behind_the_address_is_called() -> None:
     assert RULES.address(total) == RULES.address(total) != RULES.address(largest)
 
 
+@kernel
+def count(x: NDArray[np.float64], least: int) -> int:
+    return x.shape[0]
+
+
+def test_a_kernel_that_returns_another_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="returns int64, callers expect float64"):
+        RULES.address(count)
+
+
 def test_an_error_comes_through() -> None:
     with pytest.raises(ValueError, match="too few"):
         by_rule(RULES.address(total), np.zeros(1))

@@ -6,6 +6,7 @@ Whatever happens, each event ends with one prediction, the same as in an undistu
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -174,12 +175,44 @@ def test_a_standby_that_waits_for_object_storage_can_be_stopped(
     assert standby.heard.of(Readiness)[-1].reason is not None
 
 
-def test_a_start_does_not_wait_for_object_storage(owner: Process, tmp_path: Path) -> None:
+def test_a_process_whose_object_storage_hangs_stays_in_the_group_and_can_be_stopped(
+    owner: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grown(owner)
+    owner.die()
+    process, never = Process(owner.member.broker, tmp_path), Event()
+    process.run.states.restored = lambda *_: never.wait()  # type: ignore[method-assign, assignment, return-value]
+    signs: list[None] = []
+
+    def keep_alive() -> None:
+        signs.append(None)
+        process.stop = len(signs) == 3
+
+    monkeypatch.setattr(process.member, "keep_alive", keep_alive)
+    with pytest.raises(Stopped):
+        process.run.recover()
+    assert len(signs) == 3
+    never.set()
+
+
+def test_a_start_does_not_wait_for_object_storage(
+    owner: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: list[bytes]
+) -> None:
+    grown(owner)
+    owner.die()
     started = Process(owner.member.broker, tmp_path)
     Away(started, 1)
     with pytest.raises(StorageError, match="try again"):
         started.run.recover()
+    started.die()
+    # a process that is at work on other partitions does
+    monkeypatch.setattr("streamforest.runtime.recovery.ownership._STORAGE_RETRY", 0.0)
+    at_work = Process(owner.member.broker, tmp_path / "other")
+    at_work.run.states.restored = started.run.states.restored  # type: ignore[method-assign]
+    Away(at_work, 2)
+    at_work.run.ownership.at_work = True
+    at_work.run.recover()
+    finish(at_work, undisturbed)
 
 
 def test_a_standby_takes_snapshots_of_its_own(

@@ -138,7 +138,7 @@ class SecretPlace:
         try:
             _read_before[self] = CurrentSecret.at(self)
         except ConfigError as error:
-            if self not in _read_before:
+            if self.file is None or self not in _read_before:
                 raise
             log.warning("%s; the secret that was read before is used", error)
         return _read_before[self]
