@@ -106,7 +106,9 @@ def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
         with ThreadPoolExecutor(1) as pool:  # the broker starts while the kernels are compiled
             starting = _starting(pool, source)
             for model in loaded.models.values():
-                model.warm_up()
+                model.forest.warm_up(
+                    first_events=True
+                )  # the rest is compiled beside the first events
             servers = _settled(stack, starting, source)
         settings = [f"metrics.port={page_port()}"]  # now: starting the broker takes long
         if servers is not None:
@@ -119,7 +121,12 @@ def demo(source: SourceKind, rate: int, keep: bool, folder: Path) -> None:
         assert live.history is not None
         try:
             with opened(
-                loaded, fresh=True, create_topics=True, stopping=stopping, telemetry=telemetry
+                loaded,
+                fresh=True,
+                create_topics=True,
+                stopping=stopping,
+                telemetry=telemetry,
+                early=True,
             ) as run:
                 _stream(run, loaded, live.history, rate, stopping)
         except Stopped:

@@ -47,12 +47,14 @@ def opened(
     stopping: Callable[[], bool] = never,
     telemetry: Listener | None = None,
     waiting: Waiting = nullcontext,
+    early: bool = False,
 ) -> Iterator[Run]:
     """A run in its folder, warmed up, owning its log and recovered; closed at the end.
 
     `fresh` forgets what the folder holds; on Kafka that is right only where the broker is new too.
     `accept_version_change` learns journalled events again that were learned by another rule. `waiting` is
-    entered while the broker is waited for and nothing is owned yet.
+    entered while the broker is waited for and nothing is owned yet. `early`: begin before all kernels are
+    compiled; events that need one wait for it.
     """
     run_log: Log | None = None
     with prepared(pipeline, create_topics, waiting):
@@ -75,7 +77,8 @@ def opened(
                 accept_version_change=accept_version_change,
                 stopping=stopping,
             )
-            run.warm_up()  # compile before anything is owned
+            if not early:
+                run.warm_up()  # compile before anything is owned
             run.recover()
             yield run
         finally:

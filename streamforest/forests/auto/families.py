@@ -17,7 +17,14 @@ from streamforest.kernels.core import beside
 from streamforest.kernels.core.operations import PREDICT
 
 FAMILIES = ("stream", "ncm")
-_COMPILE_NCM = "import streamforest; streamforest.NCMForestClassifier(seed=0).warm_up()"
+_COMPILE_NCM = """
+import streamforest
+ncm = streamforest.NCMForestClassifier(seed=0)
+ncm.warm_up(first_events=True)
+print(flush=True)
+ncm.warm_up()
+streamforest.StreamForestClassifier(seed=0).warm_up()
+"""
 _OP_PREDICT = np.full(1, PREDICT, np.uint8)
 
 
@@ -63,19 +70,21 @@ def plant(forest: Any, seed: int) -> tuple[Forest, Forest]:
 
 
 def compile_beside() -> None:
-    """On a machine's first start, have the NCM forest's kernels compiled by a second process."""
+    """On a machine's first start, have the NCM forest's kernels compiled by a second process, and what the
+    stream forest needs later.
+    """
     beside.start("ncm.entry", "NCM forest", _COMPILE_NCM)
 
 
-def warm_up(forest: Any) -> None:
-    """Compile, or load, all that an auto forest calls."""
+def warm_up(forest: Any, first_events: bool) -> None:
+    """Compile, or load, all that an auto forest calls, or what its first events call."""
     compile_beside()
     stream, ncm = forest._families
-    stream.warm_up()
-    other = warming.small(forest)
-    other.advance(np.zeros((2, 1)), ["a", "b"])
-    other.learn_one({0: 1.0}, "a")
-    ncm.warm_up()
+    stream.warm_up(first_events)
+    warming.begin(warming.small(forest))
+    if not first_events:
+        beside.wait()
+        ncm.warm_up()
 
 
 def ncm_trees(n_trees: int) -> int:

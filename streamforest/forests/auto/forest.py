@@ -278,9 +278,9 @@ class AutoForestClassifier(Forest):
         self._routed = None
         return np.concatenate([family._predict_trees(X) for family in self._families])
 
-    def warm_up(self) -> None:
-        """Compile, or load, all that this forest will ever call, so that no event has to wait."""
-        families.warm_up(self)
+    def warm_up(self, first_events: bool = False) -> None:
+        """Compile, or load, all that this forest will ever call, or only what its first events call."""
+        families.warm_up(self, first_events)
 
     # ---- how new an event is
 

@@ -350,9 +350,13 @@ class Forest(RowEncoding, Explained, base.MiniBatchClassifier):
         with self._lock:
             return self._whole()._predict_trees(X)
 
-    def warm_up(self) -> None:
-        """Compile, or load, all that this forest will ever call, so that no event has to wait."""
-        warming.warm_up(self)
+    def warm_up(self, first_events: bool = False) -> None:
+        """Compile, or load, all that this forest will ever call, so that no event has to wait.
+
+        `first_events`: only what the first events call. What comes later waits then for what it needs, if a
+        second process has not compiled it meanwhile; no result depends on it.
+        """
+        warming.warm_up(self, first_events)
 
     def save(self, path: Any) -> None:
         """Write a snapshot; `streamforest.load` reads it."""

@@ -20,17 +20,28 @@ ROWS = 640
 _ROOM = 16  # classes, columns, categories
 
 
-def warm_up(forest: Forest) -> None:
-    """Compile, or load, what a forest calls, by a small one like it."""
+def warm_up(forest: Forest, first_events: bool) -> None:
+    """Compile, or load, what a forest calls, by a small one like it; or only what its first events call."""
     if forest.executor == "ray":
         from streamforest.forests.sharded.ray_actors import RayCluster
 
         RayCluster.connected()
     other = small(forest, n_trees=min(forest.n_trees, 2), executor="threads", n_actors=1)
+    if first_events:
+        begin(other)
+        return
     y = np.arange(ROWS) % 3
     other.advance(np.random.default_rng(0).random((ROWS, 2)) + y[:, None], y)
     other._enlarge(np.full(WANTS, 1_000, np.int64))
     summarise_and_reload(other)
+
+
+def begin(forest: Any) -> None:
+    """What the first events call: answers, rows that are learned, and ends of epochs."""
+    forest.answers(np.zeros((2, 1)), ["a", "b"])
+    for y in "ab":
+        forest.predict_one({0: 1.0})
+        forest.learn_one({0: 1.0}, y)
 
 
 def small(forest: Forest, **changed: Any) -> Any:

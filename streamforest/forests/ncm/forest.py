@@ -366,9 +366,12 @@ class NCMForestClassifier(NCMProcessing):
 
     # ---- the rest
 
-    def warm_up(self) -> None:
-        """Compile, or load, all that it will ever call, so that no event has to wait."""
+    def warm_up(self, first_events: bool = False) -> None:
+        """Compile, or load, all that it will ever call, or only what its first events call."""
         other = warming.small(self, memory=64, swap_after=0, mu=min(self.mu, 1))
+        if first_events:
+            warming.begin(other)
+            return
         y = np.arange(warming.ROWS) % 3 + (np.arange(warming.ROWS) > 100)
         noise = np.random.default_rng(0).random(warming.ROWS)
         rows = [{"a": float(v), "b": "x"} for v in y + noise]

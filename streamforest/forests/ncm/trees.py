@@ -43,7 +43,7 @@ def _addresses(params: NDArray[np.void]) -> NDArray[np.int64]:
 
 @cache
 def _compiled(split: Any) -> tuple[int, int]:
-    beside.wait()
+    beside.wait_for_first()
     with counting("NCM forest", functions_of(process_batch)):
         return GROW.address(grow), SPLITS.address(split)
 

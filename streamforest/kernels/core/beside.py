@@ -1,8 +1,9 @@
 """A second process that compiles one family's kernels while this one compiles another's.
 
 numba compiles in one thread. The auto forest has two families, so on a machine's first start a second process
-fills the cache with one of them, and this process loads what it finds there. Whatever becomes of the second
-one, the result is the same: what is not in the cache is compiled here.
+fills the cache with one of them, and this process loads what it finds there. It begins with what the first
+events need, and goes on with the rest while they are processed. Whatever becomes of the second process, the
+result is the same: what is not in the cache is compiled here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamforest.kernels.core import cache
 from streamforest.kernels.core.notice import counting
@@ -28,6 +29,8 @@ class _Second:
 
     child: subprocess.Popen[bytes] | None = None
     name: str = ""
+    begun: threading.Event = field(default_factory=threading.Event)
+    """It has compiled what the first events need, or has ended."""
 
 
 _second = _Second()
@@ -45,7 +48,10 @@ def _can_start() -> bool:
 
 
 def start(module: str, name: str, script: str) -> None:
-    """Run a script that compiles the kernels of a module, unless the cache has them."""
+    """Run a script that compiles the kernels of a module, unless the cache has them.
+
+    The script prints a line when it has compiled what the first events need.
+    """
     with _lock:
         if _second.child is not None or cache.is_compiled(module) or not _can_start():
             return
@@ -59,14 +65,31 @@ def start(module: str, name: str, script: str) -> None:
                 [sys.executable, "-c", script],
                 env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
             atexit.register(_second.child.kill)
+            threading.Thread(target=_listen, args=(_second,), daemon=True).start()
+
+
+def _listen(second: _Second) -> None:
+    assert second.child is not None
+    assert second.child.stdout is not None
+    with second.child.stdout as said:
+        said.readline()
+        second.begun.set()
+        said.read()
+
+
+def wait_for_first() -> None:
+    """Wait until the second process, if there is one, has compiled what the first events need."""
+    if _second.child is not None and not _second.begun.is_set():
+        with counting(_second.name):
+            _second.begun.wait(_LONGEST)
 
 
 def wait() -> None:
-    """Wait for the second process, if there is one."""
+    """Wait for the end of the second process, if there is one."""
     child = _second.child
     if child is None or child.returncode is not None:
         return

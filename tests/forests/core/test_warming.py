@@ -16,6 +16,7 @@ def test_a_forest_with_little_room_is_warmed_up(kind: str) -> None:
     made = registry.get(kind).load()
     forest = made(n_trees=2, max_classes=1, max_features=1, max_text_bytes=200, seed=1)
     forest.on_capacity = "error"
+    forest.warm_up(first_events=True)
     forest.warm_up()
     assert forest.n_learned == 0
 

@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from streamforest import ConsistentForestClassifier
-from streamforest.kernels.core import beside, cache, compiling, linking, notice, packaging
+from streamforest.kernels.core import beside, cache, compiling, linking, notice, packaging, rng
 from streamforest.kernels.core.notice import Announced
 
 SCRIPT = """
@@ -87,6 +87,28 @@ def test_a_second_process_compiles_what_the_cache_lacks(
     assert beside._second.child is None
 
 
+def test_what_comes_first_is_waited_for_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(beside, "_cores", lambda: 2)
+    monkeypatch.setattr(beside, "_second", beside._Second())
+    beside.wait_for_first()  # there is none
+    go_on = tmp_path / "go-on"
+    script = (
+        "import os, time\nprint(flush=True)\n"
+        f"while not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
+    )
+    beside.start("core.rng", "test", script)
+    beside.wait_for_first()
+    child = beside._second.child
+    assert child is not None
+    assert child.poll() is None, "it goes on with the rest"
+    go_on.touch()
+    beside.wait()
+    assert child.returncode == 0
+
+
 def test_a_second_process_that_fails_is_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +116,7 @@ def test_a_second_process_that_fails_is_no_harm(
     monkeypatch.setattr(beside, "_cores", lambda: 2)
     monkeypatch.setattr(beside, "_second", beside._Second())
     beside.start("core.rng", "test", "raise SystemExit(3)")
+    beside.wait_for_first()
     beside.wait()
     beside.wait()
     failed = beside._second.child
@@ -243,21 +266,20 @@ from pathlib import Path
 from streamforest.kernels.core import packaged
 packaged.FOLDER = Path(sys.argv[1])
 packaged.ABOUT = packaged.FOLDER / "cpu.json"
-from streamforest import ConsistentForestClassifier
-ConsistentForestClassifier(n_trees=2, seed=1).learn_one({"a": 1.0}, 1)
+import numpy
+from streamforest.kernels.core.rng import mix
+mix(numpy.uint64(1))
 """
 
 
 @pytest.mark.parametrize("able", [True, False])
 def test_kernels_that_came_with_the_package_are_used(tmp_path: Path, able: bool) -> None:
     """Where the CPU can run them; elsewhere kernels are compiled, as without them."""
-    ConsistentForestClassifier(n_trees=2, seed=1).learn_one(
-        {"a": 1.0}, 1
-    )  # compiled now, if not before
+    rng.mix(np.uint64(1))  # compiled now, if not before
     about = packaging.built("host")
     needs = about.needs if able else ("no-cpu-can-do-this",)
     built = tmp_path / "packaged"
-    shutil.copytree(cache.base_folder() / "candidate.consistent", built / "candidate.consistent")
+    shutil.copytree(cache.base_folder() / "core.rng", built / "core.rng")
     text = json.dumps({"name": about.name, "features": about.features, "needs": needs})
     (built / "cpu.json").write_text(text)
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "own")}
@@ -267,5 +289,4 @@ def test_kernels_that_came_with_the_package_are_used(tmp_path: Path, able: bool)
 
 
 def test_the_levels_of_x86_contain_each_other() -> None:
-    needs = [set(packaging.LEVELS[f"x86-64-v{level}"]) for level in (2, 3, 4)]
-    assert needs[0] < needs[1] < needs[2]
+    assert set(packaging.LEVELS["x86-64-v3"]) < set(packaging.LEVELS["x86-64-v4"])
