@@ -268,7 +268,7 @@ def _close(run: Run, loaded: Pipeline, history: History, file: Path) -> None:
         "\nGo on with:\n"
         f"  streamforest run {file} --fresh --keep\n"
         "      the same stream at full speed, with a page that stays\n"
-        f"  streamforest run {file} --fresh --set model.n_trees=100\n"
+        f"  streamforest run {file} --fresh --set model.n_trees=50\n"
         "      another forest; its report can be held against this one\n"
         f"  python -c \"import streamforest; print(streamforest.load('{newest}').summary())\"\n"
         "      the forest in Python"

@@ -68,11 +68,12 @@ STRATEGIES = [
 """Ways an NCM forest can go, each with kernels of its own."""
 
 
+@pytest.mark.parametrize("short", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(("kind", "params"), FORESTS + STRATEGIES)
 def test_batches_and_threads_give_the_same_bits(
-    kind: Any, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    kind: Any, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch, short: bool
 ) -> None:
-    events = 3_000 if "memory" in params else 6_000
+    events = (3_000 if "memory" in params else 6_000) // (2 if short else 1)
     if kind is StreamForestClassifier:
         params = {**params, "ring_rows": 2_048}  # rows leave the ring
     contract.batches_and_threads_give_the_same_bits(kind, params, monkeypatch, events)

@@ -210,7 +210,7 @@ def test_trees_in_actors_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert told.endswith("use one of 'threads', 'ray'")
     monkeypatch.setattr(ray_actors, "is_installed", lambda: False)
     assert problems(tmp_path, with_ray) == [
-        "model.executor = 'ray': needs ray: pip install 'streamforest[ray]'"
+        "model.executor = 'ray': executor = 'ray' needs ray: pip install 'streamforest[ray]'"
     ]
 
 

@@ -140,7 +140,7 @@ def run_armed(point: str, passes: int, arguments: list[str], output: Path) -> No
 
 # Commits are at events 0, 200, 400, 600 and once more at the end; batches of 40 make five polls
 # between them. The first snapshot is that of the beginning.
-@pytest.mark.parametrize("passes", [2, 3])
+@pytest.mark.parametrize("passes", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("point", failpoints.NAMES)
 def test_kill_9_leaves_no_trace_in_the_result(
     small: Path, tmp_path: Path, undisturbed: Files, point: str, passes: int
