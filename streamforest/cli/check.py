@@ -75,6 +75,10 @@ def check(pipeline: Path, settings: tuple[str, ...], sampled: bool) -> None:
         click.echo(printable(line, 4_000))
     if sample is not None and sample.summary.dead_letters:
         count = letters(sample.summary.dead_letters)
+        if sample.summary.dead_letters == sample.summary.read:
+            text = f"Error: {pipeline}: every event of the sample would be refused ({count}); see above"
+            click.echo(printable(text, 4_000), err=True)
+            raise click.exceptions.Exit(1)
         asked += f"; {count} among the first {sample.summary.read:,} events"
     click.echo(f"no mistakes found{asked}")
 

@@ -337,7 +337,7 @@ def predict(
                     written.write(encode_prediction(one) + b"\n")
     click.echo(counts.text(), err=not (out is not None and not as_json))
     if counts.refused > FAILED_SHARE * (counts.refused + counts.predicted):
-        raise ConfigError(f"{file}: most rows are no events; see the lines above")
+        raise ConfigError(f"{file}: most rows are not valid; see the lines above")
 
 
 def _created(path: Path) -> IO[bytes]:
@@ -382,7 +382,8 @@ class _Counts:
         parts = [f"{self.predicted:,} predicted"]
         if self.labelled:
             share = percent(self.correct / self.labelled)
-            parts.append(f"{self.correct:,} of {self.labelled:,} labels predicted ({share})")
+            parts.append(f"{self.correct:,} of {self.labelled:,} labels correct ({share})")
         if self.refused:
-            parts.append(f"{self.refused:,} rows are no events")
+            rows = "1 row is" if self.refused == 1 else f"{self.refused:,} rows are"
+            parts.append(f"{rows} not valid")
         return ", ".join(parts)

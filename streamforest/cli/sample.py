@@ -46,5 +46,5 @@ def _name(column: ColumnReport, sample: Sample) -> str:
     name = printable(column.name, _MAX_NAME)
     values = sample.categories.get(column.name)
     if values is not None:
-        return f"{name} ({values:,} values)"
+        return f"{name} ({values:,} {'value' if values == 1 else 'values'})"
     return f"{name} ({column.features} features)" if column.features > 1 else name

@@ -73,12 +73,11 @@ class RowLog:
         share = self._refused / read
         log.log(
             logging.WARNING if share > WARNING_SHARE else logging.INFO,
-            "%s%s with reason '%s', %d of %d events so far; at %s: %s. Remedy: %s",
+            "%s%s with reason '%s', %d dead letters so far; at %s: %s. Remedy: %s",
             self._prefix,
             "a dead letter" if since == 1 else f"{since} more dead letters",
             event.reason,
             self._refused,
-            read,
             printable(event.place, _MAX_MESSAGE),
             printable(event.message, _MAX_MESSAGE),
             self._remedies.get(event.reason, "see the message"),

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from streamforest.errors import EventError, InputError
+from streamforest.errors import EventError, FeatureError, InputError
 from streamforest.io.codec.decoders import RecordDecoder, by_value
 from streamforest.io.codec.events import (
     Bounds,
@@ -27,6 +27,7 @@ from streamforest.io.codec.events import (
 from streamforest.io.features.frozen import FrozenReader
 from streamforest.io.features.rules import FeatureRules
 from streamforest.runtime.checkpoint.run_state import RunState
+from streamforest.runtime.processing.adapters import Model, unknown_features
 from streamforest.runtime.processing.advancing import (
     answers,
     plain_levels,
@@ -155,7 +156,7 @@ def answer(
     """The answers to the events of each question, in order. All of them go through the model as one batch,
     which gives the same bits as one by one.
     """
-    gate, columns = view.state.gate, view.reader.columns
+    gate, columns, model = view.state.gate, view.reader.columns, view.state.models[view.main]
     identities: list[Any] = []
     found: list[list[Answer | Refusal | None]] = []
     for question in questions:
@@ -166,9 +167,12 @@ def answer(
             try:
                 event = read_event(view, value, decode)
                 if columns.passes_numbers:
+                    _refuse_unknown(model, event.x)
                     gate.admit(event.x, None, True, columns.convert)
                 else:
-                    gate.admit(columns.convert(event.x), None)
+                    x = columns.convert(event.x)
+                    _refuse_unknown(model, x)
+                    gate.admit(x, None)
                 identities.append(event.id)
                 places.append(None)
             except InputError as error:
@@ -182,6 +186,18 @@ def answer(
                 one.top = one.top[: question.top]
         told.append(filled)
     return told
+
+
+def _refuse_unknown(model: Model, x: Any) -> None:
+    """FeatureError if an event has features, and the model knows none of them: names were mistyped, or it
+    was laid out in another way.
+    """
+    names = unknown_features(model, [x]) if x else None
+    if names is not None:
+        have, want = names
+        raise FeatureError(
+            f"the event has no feature that the model knows; it has {have}; the model knows {want}"
+        )
 
 
 def _predicted(view: View, identities: list[Any], top: int) -> list[Answer]:

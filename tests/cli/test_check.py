@@ -113,6 +113,16 @@ def test_it_says_what_would_be_refused_and_what_does_not_fit(tmp_path: Path) -> 
     assert lines[-1] == "no mistakes found; 1 dead letter among the first 40 events"
 
 
+def test_a_sample_of_which_nothing_is_left_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("amount,kind\n" + "1,2,3\n" * 5, encoding="utf-8")
+    text = f'[pipeline]\nname = "p"\n[source]\nfile = "{tmp_path / "t.csv"}"\n[features]\n'
+    done = invoke(tmp_path, text + 'label = "kind"\n')
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("every event of the sample would be refused (5 dead letters); see above")
+    assert "no mistakes found" not in done.stdout
+
+
 def test_a_sample_without_labels_says_so(tmp_path: Path) -> None:
     lines = table(tmp_path, ["amount,kind", *(f"{i}," for i in range(30))])
     assert lines[0] == "sampled   the first 30 events: 0 learned, 30 predicted only, 0 classes"

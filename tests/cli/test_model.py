@@ -10,9 +10,15 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+from river import preprocessing
 
 import streamforest
-from streamforest import ConsistentForestClassifier, StreamForestClassifier, datasets
+from streamforest import (
+    AutoForestClassifier,
+    ConsistentForestClassifier,
+    StreamForestClassifier,
+    datasets,
+)
 from streamforest.cli import root
 from streamforest.forests.persistence import snapshot
 from streamforest.io.codec.events import Prediction
@@ -136,7 +142,7 @@ def test_every_kind_of_file_is_read_alike(suffix: str, tmp_path: Path) -> None:
     out = tmp_path / "predictions.jsonl"
     done = invoke("model", "predict", "runs/orders", str(file), "--out", str(out))
     assert done.exit_code == 0, done.output
-    assert "40 predicted, 40 of 40 labels predicted (100.0 %)" in done.output
+    assert "40 predicted, 40 of 40 labels correct (100.0 %)" in done.output
     assert read(out).correct.all()
     again = invoke("model", "predict", "runs/orders", str(file), "--out", str(out))
     assert again.exit_code == 2
@@ -183,7 +189,7 @@ def test_a_model_that_save_wrote_is_inspected_and_asked(tmp_path: Path) -> None:
     done = invoke("model", "predict", str(saved), str(file), "--label", "digit")
     assert done.exit_code == 0, done.output
     right = sum(model.predict_one(x) == y for x, y in rows[:30])
-    assert f"{right} of 30 labels predicted" in done.output
+    assert f"{right} of 30 labels correct" in done.output
 
 
 def test_a_river_pipeline_explains_what_its_steps_made(tmp_path: Path) -> None:
@@ -208,11 +214,11 @@ def test_rows_that_are_no_events_are_told(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "row 2 (" in done.output
     assert "3 predicted" in done.output
-    assert "1 rows are no events" in done.output
+    assert "1 row is not valid" in done.output
     file.write_text("nonsense\nmore\n", encoding="utf-8")
     bad = invoke("model", "predict", "runs/orders", str(file))
     assert bad.exit_code == 2
-    assert "most rows are no events" in bad.output
+    assert "most rows are not valid" in bad.output
 
 
 @pytest.mark.parametrize(
@@ -273,3 +279,17 @@ def test_predictions_and_refusals_come_in_the_order_of_the_rows(tmp_path: Path) 
     file.write_text("\n".join([good, "[]", good]) + "\n", encoding="utf-8")
     found = list(open_snapshot(Path("runs/orders")).predict(file))
     assert [type(one) for one in found] == [Prediction, Refused, Prediction]
+
+
+def test_rows_that_a_step_refuses_are_named_and_no_crash(tmp_path: Path) -> None:
+    """All of them, so that nothing is left to be predicted."""
+    model = preprocessing.StandardScaler() | AutoForestClassifier(n_trees=1, seed=1)
+    for k in range(4):
+        model.learn_one({"a": float(k)}, "xy"[k % 2])
+    streamforest.save(model, tmp_path / "m.safetensors")
+    (tmp_path / "t.csv").write_text("a,kind\nred,x\nblue,y\n")
+    arguments = ["model", "predict", str(tmp_path / "m.safetensors"), str(tmp_path / "t.csv")]
+    done = CliRunner().invoke(root, [*arguments, "--label", "kind"])
+    assert done.exit_code == 2
+    assert "StandardScaler cannot take this event" in done.output
+    assert "most rows are not valid" in done.output

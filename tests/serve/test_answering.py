@@ -135,6 +135,18 @@ def test_bad_events_among_good_ones_are_refused_by_themselves(owner: Process) ->
     assert told[1].error.reason == "invalid"
 
 
+def test_an_event_without_any_known_feature_is_refused(tmp_path: Path) -> None:
+    """Mistyped, or laid out in another way: an answer would mean nothing."""
+    view = View(fed(tmp_path, some_events(0, 60)).run.state, 1, "main")
+    known = view.state.models["main"].forest._features.names
+    typo, empty, good = ask(view, {"x": {"milage": 3.0}}, {"x": {}}, {"x": {known[0]: 1.0, "q": 2}})
+    assert isinstance(typo, Refusal)
+    assert typo.error.reason == "feature"
+    assert "it has 'milage'; the model knows " in typo.error.message
+    assert isinstance(empty, Answer), "everything may be missing"
+    assert isinstance(good, Answer)
+
+
 def test_top_is_each_question_s_own(owner: Process) -> None:
     view = View(owner.run.state, 7, "main")
     value = json.dumps({"x": {"a": 0.5, "b": 0.2}}).encode()

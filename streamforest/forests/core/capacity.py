@@ -15,7 +15,7 @@ They stand in a snapshot, and they are counted and told.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,10 @@ class Columns:
         self._named = 0  # columns whose name is not an int
         self._categories = 0  # columns that hold categories
         self._refresh()
+
+    def knows_any(self, names: Iterable[Name]) -> bool:
+        """Whether one of these is the name of a column."""
+        return any(name in self._index for name in names)
 
     def __len__(self) -> int:
         return len(self.names)

@@ -187,7 +187,7 @@ class FeatureTable(Columns):
             return math.nan
         raise FeatureError(
             f"feature {name!r} is {number}: send None or leave it out if it is missing, "
-            'or set nonfinite="missing"'
+            'or set nonfinite="missing" (in a pipeline under [model])'
         )
 
     def _category(self, j: int, value: Any, learn: bool) -> float:

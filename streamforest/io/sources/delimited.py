@@ -203,4 +203,5 @@ class _Lines:
 def _misshapen(number: int, line: int, cells: list[str], wanted: int) -> RecordedRow:
     """A row whose number of cells is not that of the header: nobody knows which column is missing."""
     count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
-    return refused(number, f"line {line} has {count}, the header has {wanted}", cells=cells)
+    message = f"line {line} has {count}, the header has {wanted}: correct or quote its cells"
+    return refused(number, message, cells=cells)

@@ -32,7 +32,12 @@ from streamforest.runtime.config.load import MAIN, Pipeline
 from streamforest.runtime.config.options import nearest
 from streamforest.runtime.decoding import row_decoder
 from streamforest.runtime.operate.inspect import find_snapshot, folder_of
-from streamforest.runtime.processing.adapters import Model, RiverModel, wrap_model
+from streamforest.runtime.processing.adapters import (
+    Model,
+    RiverModel,
+    unknown_features,
+    wrap_model,
+)
 from streamforest.runtime.processing.admission import Admission
 from streamforest.runtime.processing.advancing import answers, plain_novelty, top_classes
 from streamforest.runtime.processing.intake import reason_of
@@ -40,7 +45,6 @@ from streamforest.runtime.processing.models import limits_of
 from streamforest.text import printable, shown
 
 _BATCH = 500
-_MAX_NAMES = 8
 _FEATURES = 20
 
 
@@ -200,18 +204,12 @@ class OpenModel:
 
     def _refuse_strangers(self, model: Model, events: list[Any]) -> None:
         """ConfigError if no row has a feature that the forest knows: its answers would mean nothing."""
-        names = model.forest._features.names
-        known = set(names)
-        if isinstance(model, RiverModel) or not known:
-            return
-        given = [list(x) if isinstance(x, Mapping) else list(range(len(x))) for x in events]
-        if any(name in known for row in given for name in row):
-            return
-        have = ", ".join(shown(name) for name in given[0][:_MAX_NAMES]) or "none"
-        want = ", ".join(shown(name) for name in names[:_MAX_NAMES])
-        raise ConfigError(
-            f"the rows have no feature that the model knows; they have {have}; it knows {want}"
-        )
+        names = unknown_features(model, events)
+        if names is not None:
+            have, want = names
+            raise ConfigError(
+                f"the rows have no feature that the model knows; they have {have}; it knows {want}"
+            )
 
     def explain(
         self, row: RecordedRow, name: str | None = None, tree: int | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from streamforest.forests.core.serialization import RUNTIME_SETTINGS
 from streamforest.forests.persistence import transformers
 from streamforest.runtime.processing.admission import Rows
 from streamforest.runtime.processing.river_steps import StepFailure, process
+from streamforest.text import shown
 
 _NUMBERS = (int, float, np.number)
 
@@ -33,6 +34,7 @@ RUN_TIME = RUNTIME_SETTINGS
 """Parameters that change how fast a model runs, never what it says: free to change any time."""
 
 _NOTICE_AFTER = 5.0  # seconds; loading compiled kernels is quicker than this
+_MAX_NAMES = 8  # features that a message lists
 
 
 class Model(Protocol):
@@ -226,7 +228,7 @@ class RiverModel(ForestModel):
                 except CapacityError:  # a class that there is no room for is not learned either
                     told.append(self.forest.answers([{}], [None], [PREDICT]))
                     self._unlearned.append(r)
-        return joined(told)
+        return joined(told) if told else Answers(np.zeros((0, len(self.classes_))))
 
     def _give_up(self, why: str) -> None:
         if self.without_features == 0:
@@ -271,6 +273,25 @@ class RiverModel(ForestModel):
             or abs(value) <= most
             or (value != value and not learn)
         }
+
+
+def unknown_features(model: Model, events: Iterable[Any]) -> tuple[str, str] | None:
+    """The names that the first of some events has, and names that the forest knows, if no event has any of
+    those: an answer would mean nothing. None for a model that knows none yet, and behind other steps.
+    """
+    table = model.forest._features
+    if isinstance(model, RiverModel) or not table.names:
+        return None
+    first: list[Any] | None = None
+    for x in events:
+        names = x if isinstance(x, Mapping) else range(len(x))
+        if table.knows_any(names):
+            return None
+        first = first if first is not None else list(names)
+    if first is None:
+        return None
+    have, want = (", ".join(map(shown, some[:_MAX_NAMES])) for some in (first, table.names))
+    return have or "none", want
 
 
 def warm_up(models: Iterable[Model]) -> None:

@@ -108,7 +108,7 @@ class StepCheck:
                 if learn and self._nonfinite == "error" and not math.isfinite(value):
                     raise FeatureError(
                         f"feature {name!r} is {value}: send None or leave it out if it is missing, or set "
-                        'nonfinite="missing"'
+                        'nonfinite="missing" in the forest'
                     )
             elif not isinstance(value, int) and value is not None:
                 numbers = False
