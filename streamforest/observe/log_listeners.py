@@ -73,7 +73,7 @@ class RowLog:
         share = self._refused / read
         log.log(
             logging.WARNING if share > WARNING_SHARE else logging.INFO,
-            "%s%s with reason '%s', %d dead letters so far; at %s: %s. Remedy: %s",
+            "%s%s with reason '%s' (%d so far); at %s: %s. Remedy: %s",
             self._prefix,
             "a dead letter" if since == 1 else f"{since} more dead letters",
             event.reason,

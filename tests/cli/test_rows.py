@@ -63,7 +63,7 @@ def test_few_dead_letters_are_reported_and_nothing_more() -> None:
     assert lines[first + 1].strip() == f"remedy: {REMEDIES['undecodable']}"
     dead, finished = records(done)[1:]
     assert dead[0] == "info"
-    assert dead[1].startswith("a dead letter with reason 'undecodable', 1 of ")
+    assert dead[1].startswith("a dead letter with reason 'undecodable' (1 so far); ")
     assert dead[1].endswith(f"Remedy: {REMEDIES['undecodable']}")
     assert "at e.jsonl, row 201: invalid event: " in dead[1]
     assert finished == ("info", "finished: 200 learned, 1 dead letter (0.5 %)")

@@ -90,17 +90,17 @@ def test_dead_letters_are_logged_once_a_minute_for_each_reason(
     assert shown == [
         (
             "INFO",
-            "a dead letter with reason 'label', 1 dead letters so far; at e.csv, row 0: label 0 is no "
+            "a dead letter with reason 'label' (1 so far); at e.csv, row 0: label 0 is no "
             "label. Remedy: send labels",
         ),
         (
             "INFO",
-            "a dead letter with reason 'feature', 6 dead letters so far; at e.csv, row 5: label 5 is no "
+            "a dead letter with reason 'feature' (6 so far); at e.csv, row 5: label 5 is no "
             "label. Remedy: see the message",
         ),
         (
             "INFO",
-            "5 more dead letters with reason 'label', 7 dead letters so far; at e.csv, row 6: label 6 is "
+            "5 more dead letters with reason 'label' (7 so far); at e.csv, row 6: label 6 is "
             "no label. Remedy: send labels",
         ),
     ]

@@ -105,7 +105,7 @@ def test_rows_that_are_not_text_are_left_to_the_codec_to_refuse(tmp_path: Path) 
             said.append(caught.value.reason)
         else:
             said.append(row.record["b"])
-    short = "line 5 has 1 cell, the header has 3"
+    short = "line 5 has 1 cell, the header has 3: correct or quote its cells"
     assert said == ["red", "r" * 300, "undecodable", short]
 
 
